@@ -1,0 +1,166 @@
+package txn
+
+import "encoding/json"
+
+// TaskStatus is a Conductor task's status.
+type TaskStatus string
+
+// The task statuses this protocol speaks of.
+const (
+	TaskScheduled               TaskStatus = "SCHEDULED"
+	TaskInProgress              TaskStatus = "IN_PROGRESS"
+	TaskCompleted               TaskStatus = "COMPLETED"
+	TaskCompletedWithErrors     TaskStatus = "COMPLETED_WITH_ERRORS"
+	TaskFailed                  TaskStatus = "FAILED"
+	TaskFailedWithTerminalError TaskStatus = "FAILED_WITH_TERMINAL_ERROR"
+	TaskTimedOut                TaskStatus = "TIMED_OUT"
+	TaskCanceled                TaskStatus = "CANCELED"
+	TaskSkipped                 TaskStatus = "SKIPPED"
+)
+
+// Open reports whether a worker may still act on a task of this status.
+func (s TaskStatus) Open() bool { return s == TaskScheduled || s == TaskInProgress }
+
+// WorkflowStatus is a Conductor workflow's status.
+type WorkflowStatus string
+
+// Every status a Conductor workflow can have.
+const (
+	WorkflowRunning    WorkflowStatus = "RUNNING"
+	WorkflowPaused     WorkflowStatus = "PAUSED"
+	WorkflowCompleted  WorkflowStatus = "COMPLETED"
+	WorkflowFailed     WorkflowStatus = "FAILED"
+	WorkflowTimedOut   WorkflowStatus = "TIMED_OUT"
+	WorkflowTerminated WorkflowStatus = "TERMINATED"
+)
+
+// Open reports whether tasks of a workflow with this status may act. A paused
+// workflow's tasks in progress go on.
+func (s WorkflowStatus) Open() bool { return s == WorkflowRunning || s == WorkflowPaused }
+
+// Terminal reports whether the workflow has ended, in whatever way.
+func (s WorkflowStatus) Terminal() bool {
+	switch s {
+	case WorkflowCompleted, WorkflowFailed, WorkflowTimedOut, WorkflowTerminated:
+		return true
+	}
+	return false
+}
+
+// Task is a Conductor task as a poll or a read of it shows.
+type Task struct {
+	ID            TaskID
+	Workflow      WorkflowID
+	Type          TaskType
+	ReferenceName ReferenceName
+	Iteration     int
+	Status        TaskStatus
+	RetryCount    int
+	PollCount     int
+	// StartTime is in Unix milliseconds, as Conductor's clock has it; 0 until the
+	// task is polled.
+	StartTime int64
+	Worker    WorkerID
+	Domain    string
+	// Reason is Conductor's reasonForIncompletion.
+	Reason string
+	// Input and Output are JSON objects; nil when Conductor gave none.
+	Input  json.RawMessage
+	Output json.RawMessage
+	// Definition is the TaskDef in force for this task: a polled task carries it
+	// whole. Nil when Conductor gave none.
+	Definition *TaskDefinition
+}
+
+// TaskDefinition is the part of a Conductor TaskDef the workers go by.
+type TaskDefinition struct {
+	Name                   TaskType
+	RetryCount             int
+	TimeoutSeconds         int64
+	ResponseTimeoutSeconds int64
+	PollTimeoutSeconds     int64
+	TimeoutPolicy          string
+	// InputTemplate is a JSON object; nil when there is none.
+	InputTemplate json.RawMessage
+}
+
+// Workflow is a Conductor workflow with its tasks, in the order they were
+// scheduled.
+type Workflow struct {
+	ID     WorkflowID
+	Name   string
+	Status WorkflowStatus
+	Reason string
+	Tasks  []Task
+	// Output is a JSON object; nil when there is none.
+	Output json.RawMessage
+}
+
+// TaskResult is one update of a task.
+type TaskResult struct {
+	Task     TaskID
+	Workflow WorkflowID
+	Worker   WorkerID
+	Status   TaskStatus
+	// Reason is for people: one sentence. Empty when the task completed.
+	Reason string
+	// Output is marshalled to a JSON object; nil for none.
+	Output map[string]any
+	// CallbackAfterSeconds only goes with IN_PROGRESS: the task is handed out
+	// again after so many seconds.
+	CallbackAfterSeconds int64
+}
+
+// Attempt is one poll of one task: the four fields that name a try of it and the
+// poll identity. The poll identity is needed because `rerun` hands out the same
+// task id and retry count again.
+type Attempt struct {
+	Task       TaskID
+	Workflow   WorkflowID
+	RetryCount int
+	Worker     WorkerID
+	PollCount  int
+	StartTime  int64
+}
+
+// AttemptOf is the attempt that a polled task gives its poller.
+func AttemptOf(polled Task) Attempt {
+	return Attempt{
+		Task: polled.ID, Workflow: polled.Workflow, RetryCount: polled.RetryCount,
+		Worker: polled.Worker, PollCount: polled.PollCount, StartTime: polled.StartTime,
+	}
+}
+
+// CurrentTask compares the attempt with the task as it reads now and returns a
+// *StaleAttemptError when they differ: the part of the attempt fence that is
+// asked before updates and at heartbeats.
+func (a Attempt) CurrentTask(now Task) error {
+	switch {
+	case now.ID != a.Task:
+		return &StaleAttemptError{Attempt: a, Reason: StaleTaskGone}
+	case now.Status != TaskInProgress:
+		return &StaleAttemptError{Attempt: a, Reason: StaleTaskStatus, Detail: string(now.Status)}
+	case now.Workflow != a.Workflow:
+		return &StaleAttemptError{Attempt: a, Reason: StaleWorkflowID, Detail: string(now.Workflow)}
+	case now.RetryCount != a.RetryCount:
+		return &StaleAttemptError{Attempt: a, Reason: StaleRetryCount}
+	case now.Worker != a.Worker:
+		return &StaleAttemptError{Attempt: a, Reason: StaleWorker, Detail: string(now.Worker)}
+	case now.PollCount != a.PollCount:
+		return &StaleAttemptError{Attempt: a, Reason: StalePollCount}
+	case now.StartTime != a.StartTime:
+		return &StaleAttemptError{Attempt: a, Reason: StaleStartTime}
+	}
+	return nil
+}
+
+// Current is the whole attempt fence: the task and its workflow.
+func (a Attempt) Current(now Task, workflow WorkflowStatus) error {
+	if err := a.CurrentTask(now); err != nil {
+		return err
+	}
+	if !workflow.Open() {
+		return &StaleAttemptError{Attempt: a, Reason: StaleWorkflowStatus, Detail: string(workflow)}
+	}
+	return nil
+}
