@@ -113,3 +113,12 @@ func isLowerHex(s string) bool {
 	}
 	return true
 }
+
+// quote shows text that came from outside so that it cannot break a line or a
+// terminal.
+func quote(s string) string {
+	if len(s) > 200 {
+		s = s[:200] + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}

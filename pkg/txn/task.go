@@ -1,6 +1,9 @@
 package txn
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // TaskStatus is a Conductor task's status.
 type TaskStatus string
@@ -163,4 +166,17 @@ func (a Attempt) Current(now Task, workflow WorkflowStatus) error {
 		return &StaleAttemptError{Attempt: a, Reason: StaleWorkflowStatus, Detail: string(workflow)}
 	}
 	return nil
+}
+
+// PollRequest asks Conductor for work of one type.
+type PollRequest struct {
+	Type TaskType
+	// Domain is the queue's domain; empty is the queue without one.
+	Domain string
+	Worker WorkerID
+	// Count is the most tasks to hand out: at least 1.
+	Count int
+	// Wait is how long the server may hold the poll open. A waiting poll is not
+	// woken by a new task, so keep it at 100 ms or less.
+	Wait time.Duration
 }

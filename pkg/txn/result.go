@@ -1,0 +1,59 @@
+package txn
+
+import (
+	"errors"
+	"strings"
+	"unicode/utf8"
+)
+
+// Result is what a task's end means for Conductor.
+type Result struct {
+	// Update is false for a stale attempt: it writes nothing, to lakeFS or to
+	// Conductor.
+	Update bool
+	Status TaskStatus
+	// Outcome is the metric label: completed, failed, terminal or stale.
+	Outcome string
+}
+
+// ResultOf is the one table that turns an error of a use case into a Conductor
+// status. Its rows are those of "Results" in docs/protocol.md.
+func ResultOf(err error) Result {
+	var stale *StaleAttemptError
+	var terminal *TerminalError
+	switch {
+	case err == nil:
+		return Result{Update: true, Status: TaskCompleted, Outcome: "completed"}
+	case errors.As(err, &stale):
+		return Result{Outcome: "stale"}
+	case errors.As(err, &terminal):
+		return Result{Update: true, Status: TaskFailedWithTerminalError, Outcome: "terminal"}
+	}
+	return Result{Update: true, Status: TaskFailed, Outcome: "failed"}
+}
+
+// DefaultReasonLength is the limit of a reason in characters.
+const DefaultReasonLength = 500
+
+// Reason makes one line of an error for Conductor's reasonForIncompletion: line
+// breaks become spaces, secrets become [redacted], and the whole is at most
+// limit characters, cut between runes.
+func Reason(err error, limit int, secrets ...string) string {
+	text := Redact(err.Error(), secrets...)
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "�")), " ")
+	if limit <= 0 || utf8.RuneCountInString(text) <= limit {
+		return text
+	}
+	runes := []rune(text)
+	return string(runes[:limit-1]) + "…"
+}
+
+// Redact replaces every secret in a text.
+func Redact(text string, secrets ...string) string {
+	for _, secret := range secrets {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "[redacted]")
+		}
+	}
+	return text
+}
