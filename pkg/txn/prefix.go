@@ -78,3 +78,24 @@ func (p Prefix) Contains(key string) bool {
 
 // Key is the object key of a path of the projection.
 func (p Prefix) Key(path string) string { return string(p) + path }
+
+// String is the prefix in its text form, in which the root is "/".
+func (p Prefix) String() string {
+	if p == "" {
+		return "/"
+	}
+	return string(p)
+}
+
+// MarshalText is String, so that the root is never an empty value.
+func (p Prefix) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText is ParsePrefix.
+func (p *Prefix) UnmarshalText(text []byte) error {
+	parsed, err := ParsePrefix(string(text))
+	if err != nil {
+		return err
+	}
+	*p = parsed
+	return nil
+}
