@@ -1,0 +1,272 @@
+package txn
+
+import (
+	"encoding/json"
+	"path"
+	"strings"
+)
+
+// Workspace is a target branch and the immutable input commit a step starts
+// from.
+type Workspace struct {
+	Repository Repository `json:"repository"`
+	Branch     Branch     `json:"branch"`
+	// RefType is always "commit": a name that moves is no input.
+	RefType string   `json:"ref_type"`
+	Ref     CommitID `json:"ref"`
+}
+
+// RefTypeCommit is the only reference type of a workspace.
+const RefTypeCommit = "commit"
+
+// At is the same workspace at another commit.
+func (w Workspace) At(ref CommitID) Workspace {
+	w.RefType, w.Ref = RefTypeCommit, ref
+	return w
+}
+
+func parseWorkspace(path string, raw json.RawMessage, allowed AllowList) (Workspace, error) {
+	d, err := parseDocument(path, raw, []string{"repository", "branch", "ref_type", "ref"})
+	if err != nil {
+		return Workspace{}, err
+	}
+	repository, err := d.text("repository")
+	if err != nil {
+		return Workspace{}, err
+	}
+	branch, err := d.text("branch")
+	if err != nil {
+		return Workspace{}, err
+	}
+	refType, err := d.text("ref_type")
+	if err != nil {
+		return Workspace{}, err
+	}
+	if refType != RefTypeCommit {
+		return Workspace{}, Terminalf(join(path, "ref_type"), "is %s; only \"commit\" is an input that cannot move", quote(refType))
+	}
+	text, err := d.text("ref")
+	if err != nil {
+		return Workspace{}, err
+	}
+	ref, err := ParseCommitID(text)
+	if err != nil {
+		return Workspace{}, Terminalf(join(path, "ref"), "%v; `perago ref lakefs://%s/%s` prints one", err, repository, branch)
+	}
+	if err := checkRepository(join(path, "repository"), Repository(repository)); err != nil {
+		return Workspace{}, err
+	}
+	if err := checkTarget(join(path, "branch"), Branch(branch)); err != nil {
+		return Workspace{}, err
+	}
+	if !allowed.Allows(Repository(repository), Branch(branch)) {
+		return Workspace{}, Terminalf(path, "%s/%s is not in PERAGO_ALLOWED_REPOSITORIES of this worker", repository, branch)
+	}
+	return Workspace{Repository: Repository(repository), Branch: Branch(branch), RefType: refType, Ref: ref}, nil
+}
+
+func checkRepository(field string, repository Repository) error {
+	if !isName(string(repository), "-.") {
+		return Terminalf(field, "%s is not the name of a lakeFS repository", quote(string(repository)))
+	}
+	return nil
+}
+
+func checkTarget(field string, branch Branch) error {
+	switch {
+	case !isName(string(branch), "-_"):
+		return Terminalf(field, "%s is not the name of a lakeFS branch", quote(string(branch)))
+	case strings.HasPrefix(string(branch), BranchNamespace):
+		return Terminalf(field, "%s is in the %s namespace, whose branches are deleted by cleanup; choose another target", quote(string(branch)), BranchNamespace)
+	}
+	return nil
+}
+
+// isName holds letters, digits and the extra characters, and does not begin with
+// one of those.
+func isName(s, extra string) bool {
+	for i, r := range s {
+		letterOrDigit := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		if !letterOrDigit && (!strings.ContainsRune(extra, r) || (i == 0 && r != '_')) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// StageInput is the checked input of perago_stage.
+type StageInput struct {
+	Workspace Workspace
+	Prefix    Prefix
+	// Directory is the absolute path of the projection's source; empty when the
+	// step is read-only.
+	Directory string
+	// ReadOnly steps have no source, and nothing is scanned.
+	ReadOnly   bool
+	AllowEmpty bool
+}
+
+// ParseStageInput reads and checks the whole input of a perago_stage task.
+// Unknown fields are refused.
+func ParseStageInput(raw json.RawMessage, allowed AllowList) (StageInput, error) {
+	d, err := parseDocument("", raw, []string{"workspace", "prefix", "source", "guardrails", "read_only", "allow_empty"})
+	if err != nil {
+		return StageInput{}, err
+	}
+	var input StageInput
+	if input.Workspace, err = parseWorkspace("workspace", d.fields["workspace"], allowed); err != nil {
+		return StageInput{}, err
+	}
+	text, err := d.anyText("prefix")
+	if err != nil {
+		return StageInput{}, err
+	}
+	if input.Prefix, err = ParsePrefix(text); err != nil {
+		return StageInput{}, err
+	}
+	if input.ReadOnly, err = d.flag("read_only"); err != nil {
+		return StageInput{}, err
+	}
+	if input.AllowEmpty, err = d.flag("allow_empty"); err != nil {
+		return StageInput{}, err
+	}
+	if err := refuseGuardrails(d); err != nil {
+		return StageInput{}, err
+	}
+	if input.ReadOnly {
+		if d.has("source") {
+			return StageInput{}, Terminalf("source", "goes not with read_only: a read-only step publishes nothing; remove one of the two")
+		}
+		return input, nil
+	}
+	input.Directory, err = parseSource(d.fields["source"])
+	return input, err
+}
+
+func parseSource(raw json.RawMessage) (string, error) {
+	source, err := parseDocument("source", raw, []string{"directory", "import"})
+	if err != nil {
+		return "", err
+	}
+	if _, ok := source.fields["import"]; ok {
+		return "", Terminalf("source.import", "is not supported by this version; use source.directory")
+	}
+	return source.text("directory")
+}
+
+// refuseGuardrails refuses what this version cannot hold: a guardrail that is
+// silently not checked is worse than none.
+func refuseGuardrails(d document) error {
+	if !d.has("guardrails") {
+		return nil
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(d.fields["guardrails"], &list); err != nil {
+		return Terminalf("guardrails", "must be a list")
+	}
+	if len(list) > 0 {
+		return Terminalf("guardrails", "are not supported by this version; remove them and check the files in the task before")
+	}
+	return nil
+}
+
+// SourceDirectory checks where a source directory lies, by its text alone: it is
+// strictly below <root>/<workflow id>/, written without dot segments. The result
+// is relative to root. Links are the scan's to refuse.
+func SourceDirectory(root string, workflow WorkflowID, directory string) (string, error) {
+	const field = "source.directory"
+	own := path.Join(root, string(workflow))
+	if !path.IsAbs(directory) {
+		return "", Terminalf(field, "%s is not an absolute path; it must lie below %s/", quote(directory), own)
+	}
+	if strings.ContainsRune(directory, 0) || path.Clean(directory) != strings.TrimRight(directory, "/") {
+		return "", Terminalf(field, "%s has empty, . or .. segments; write the plain path below %s/", quote(directory), own)
+	}
+	relative, ok := strings.CutPrefix(path.Clean(directory), own+"/")
+	if !ok || relative == "" {
+		return "", Terminalf(field, "%s is not below %s/; a step takes files only from its own workflow's directory under PERAGO_WORKSPACE_ROOT", quote(directory), own)
+	}
+	return string(workflow) + "/" + relative, nil
+}
+
+// PublishInput is the checked input of perago_publish.
+type PublishInput struct {
+	Workspace Workspace
+	Staged    Staged
+}
+
+// ParsePublishInput reads and checks the whole input of a perago_publish task.
+// The budget comes with the TaskDef's template: equal to it, it is ignored;
+// another one is terminal, because it would have replaced the template whole.
+func ParsePublishInput(raw json.RawMessage, definition TaskDefinition, allowed AllowList) (PublishInput, error) {
+	d, err := parseDocument("", raw, []string{"workspace", "staged", "budget"})
+	if err != nil {
+		return PublishInput{}, err
+	}
+	var input PublishInput
+	if input.Workspace, err = parseWorkspace("workspace", d.fields["workspace"], allowed); err != nil {
+		return PublishInput{}, err
+	}
+	if input.Staged, err = parseStaged("staged", d.fields["staged"]); err != nil {
+		return PublishInput{}, err
+	}
+	if err := input.Staged.sameWorkspace(input.Workspace); err != nil {
+		return PublishInput{}, err
+	}
+	if _, ok := d.fields["budget"]; ok {
+		want, err := BudgetOf(definition)
+		if err != nil {
+			return PublishInput{}, Terminalf("budget", "%v", err)
+		}
+		if got, err := parseBudget(d.fields["budget"]); err != nil || got != want {
+			return PublishInput{}, Terminalf("budget", "differs from the TaskDef's; the budget belongs in the TaskDef, remove it from the task's input")
+		}
+	}
+	return input, nil
+}
+
+// CleanupInput is the checked input of perago_cleanup: one of the two wirings.
+type CleanupInput struct {
+	// Staged is set for cleanup after a step.
+	Staged *Staged
+	// Workflow is set for cleanup of a whole workflow.
+	Workflow WorkflowID
+}
+
+// ParseCleanupInput reads and checks the whole input of a perago_cleanup task.
+// A step whose stage gave no output (null) has nothing to clean: both fields of
+// the result are empty.
+func ParseCleanupInput(raw json.RawMessage, allowed AllowList) (CleanupInput, error) {
+	d, err := parseDocument("", raw, []string{"workspace", "staged", "workflow_id"})
+	if err != nil {
+		return CleanupInput{}, err
+	}
+	if d.has("workflow_id") {
+		if d.has("staged") {
+			return CleanupInput{}, Terminalf("workflow_id", "goes not with staged: one cleans a workflow, the other a step; remove one of the two")
+		}
+		workflow, err := d.text("workflow_id")
+		return CleanupInput{Workflow: WorkflowID(workflow)}, err
+	}
+	if _, ok := d.fields["workflow_id"]; ok && !d.has("staged") {
+		return CleanupInput{}, missing("workflow_id")
+	}
+	if _, ok := d.fields["staged"]; !ok {
+		return CleanupInput{}, Terminalf("staged", "is missing; give staged and workspace of a stage's output, or workflow_id")
+	}
+	if !d.has("staged") {
+		return CleanupInput{}, nil
+	}
+	staged, err := parseStaged("staged", d.fields["staged"])
+	if err != nil {
+		return CleanupInput{}, err
+	}
+	workspace, err := parseWorkspace("workspace", d.fields["workspace"], allowed)
+	if err != nil {
+		return CleanupInput{}, err
+	}
+	if err := staged.sameWorkspace(workspace); err != nil {
+		return CleanupInput{}, err
+	}
+	return CleanupInput{Staged: &staged}, nil
+}
