@@ -1,0 +1,184 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"perago/pkg/txn"
+)
+
+// Metric describes one metric of a worker, for the documents.
+type Metric struct {
+	Name string
+	// Kind is counter, gauge or histogram.
+	Kind   string
+	Labels []string
+	Help   string
+	// buckets are a histogram's upper bounds, in seconds.
+	buckets []float64
+}
+
+// The bounds of the histograms, in seconds. A call to a server takes
+// milliseconds; a task may take as long as its uploads do; a merge may take as
+// long as its budget allows.
+var (
+	callBuckets  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+	taskBuckets  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
+	mergeBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600}
+)
+
+// The metrics, each once. The first five have Conductor's canonical worker names
+// and its label taskType, so that dashboards made for other workers show ours.
+var (
+	taskPoll        = Metric{"task_poll_total", "counter", []string{"taskType"}, "Polls sent to Conductor.", nil}
+	taskPollTime    = Metric{"task_poll_time_seconds", "histogram", []string{"taskType"}, "Time one poll took.", callBuckets}
+	taskExecuteTime = Metric{"task_execute_time_seconds", "histogram", []string{"taskType"}, "Time from the poll's answer to the end of the work, without the update.", taskBuckets}
+	taskUpdateTime  = Metric{"task_update_time_seconds", "histogram", []string{"taskType"}, "Time one task update took, each try on its own.", callBuckets}
+	taskUpdateError = Metric{"task_update_error_total", "counter", []string{"taskType"}, "Task updates that failed, each try on its own.", nil}
+
+	taskOutcomes     = Metric{"perago_task_outcomes_total", "counter", []string{"task", "outcome"}, "Tasks ended, by outcome: completed, failed, terminal, stale, unreported, handed_back.", nil}
+	fenceRejections  = Metric{"perago_fence_rejections_total", "counter", []string{"fence", "reason"}, "Attempts and publications that a fence refused.", nil}
+	publishOutcomes  = Metric{"perago_publish_outcomes_total", "counter", []string{"outcome", "fence"}, "Publications decided, by outcome and by the fence that held.", nil}
+	mergeDuration    = Metric{"perago_merge_duration_seconds", "histogram", nil, "Time one merge call took.", mergeBuckets}
+	phaseDuration    = Metric{"perago_phase_duration_seconds", "histogram", []string{"task", "phase"}, "Time one phase of a task took.", taskBuckets}
+	stagedObjects    = Metric{"perago_staged_objects_total", "counter", []string{"change"}, "Objects of staged projections, by change: added, changed, removed, unchanged.", nil}
+	stagedBytes      = Metric{"perago_staged_bytes_total", "counter", nil, "Bytes uploaded to staging branches.", nil}
+	stagingBranches  = Metric{"perago_staging_branches", "gauge", []string{"state"}, "Staging and source branches seen by the last cleanup or sweep, by what was decided.", nil}
+	inDoubt          = Metric{"perago_in_doubt_total", "counter", nil, "Merges that were sent and whose outcome could not be read.", nil}
+	abandoned        = Metric{"perago_abandoned_total", "counter", nil, "Publications that landed but whose completion Conductor did not accept.", nil}
+	leaseLost        = Metric{"perago_lease_lost_total", "counter", nil, "Attempts cancelled at work because their lease was lost.", nil}
+	lateLandingTotal = Metric{"perago_late_landing_total", "counter", nil, "Commits of a step found above its published commit.", nil}
+)
+
+// Catalog lists every metric of a worker in the order of the documents.
+func Catalog() []Metric {
+	return []Metric{
+		taskPoll, taskPollTime, taskExecuteTime, taskUpdateTime, taskUpdateError,
+		taskOutcomes, fenceRejections, publishOutcomes, mergeDuration, phaseDuration,
+		stagedObjects, stagedBytes, stagingBranches, inDoubt, abandoned, leaseLost, lateLandingTotal,
+	}
+}
+
+// Metrics is the set of a process's metrics, safe for concurrent use. All times
+// are given as durations and exported in seconds.
+type Metrics struct {
+	registry   *prometheus.Registry
+	counters   map[string]*prometheus.CounterVec
+	gauges     map[string]*prometheus.GaugeVec
+	histograms map[string]*prometheus.HistogramVec
+}
+
+// NewMetrics makes the metrics on a registry of their own, with the Go runtime's
+// and the process's beside them.
+func NewMetrics() *Metrics {
+	m := &Metrics{
+		registry:   prometheus.NewRegistry(),
+		counters:   map[string]*prometheus.CounterVec{},
+		gauges:     map[string]*prometheus.GaugeVec{},
+		histograms: map[string]*prometheus.HistogramVec{},
+	}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, metric := range Catalog() {
+		switch metric.Kind {
+		case "counter":
+			vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: metric.Name, Help: metric.Help}, metric.Labels)
+			m.counters[metric.Name] = vec
+			m.registry.MustRegister(vec)
+			// A counter without labels is there from the start: an alert on its
+			// increase needs the zero.
+			if len(metric.Labels) == 0 {
+				vec.WithLabelValues()
+			}
+		case "gauge":
+			vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metric.Name, Help: metric.Help}, metric.Labels)
+			m.gauges[metric.Name] = vec
+			m.registry.MustRegister(vec)
+		case "histogram":
+			vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metric.Name, Help: metric.Help, Buckets: metric.buckets}, metric.Labels)
+			m.histograms[metric.Name] = vec
+			m.registry.MustRegister(vec)
+		}
+	}
+	return m
+}
+
+// Registry is where the metrics are gathered from.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+// Polled records one poll and the time it took.
+func (m *Metrics) Polled(task txn.TaskType, took time.Duration) {
+	m.count(taskPoll, 1, string(task))
+	m.observe(taskPollTime, took, string(task))
+}
+
+// Executed records the time the work of one task took.
+func (m *Metrics) Executed(task txn.TaskType, took time.Duration) {
+	m.observe(taskExecuteTime, took, string(task))
+}
+
+// Updated records one try of a task update and whether it failed.
+func (m *Metrics) Updated(task txn.TaskType, took time.Duration, err error) {
+	m.observe(taskUpdateTime, took, string(task))
+	if err != nil {
+		m.count(taskUpdateError, 1, string(task))
+	}
+}
+
+// TaskOutcome counts one task's end.
+func (m *Metrics) TaskOutcome(task txn.TaskType, outcome string) {
+	m.count(taskOutcomes, 1, string(task), outcome)
+}
+
+// FenceRejection counts one refusal by a fence: attempt, publish or hard.
+func (m *Metrics) FenceRejection(fence, reason string) {
+	m.count(fenceRejections, 1, fence, reason)
+}
+
+// PublishOutcome counts one publication's end and the fence that held: hard,
+// soft, or empty when nothing was merged.
+func (m *Metrics) PublishOutcome(outcome, fence string) {
+	m.count(publishOutcomes, 1, outcome, fence)
+}
+
+// Merged records the time one merge call took, whatever it answered.
+func (m *Metrics) Merged(took time.Duration) { m.observe(mergeDuration, took) }
+
+// Phase records the time one phase of a task took.
+func (m *Metrics) Phase(task txn.TaskType, phase string, took time.Duration) {
+	m.observe(phaseDuration, took, string(task), phase)
+}
+
+// Staged counts objects of a staged projection by their change.
+func (m *Metrics) Staged(change string, objects int) {
+	m.count(stagedObjects, float64(objects), change)
+}
+
+// StagedBytes counts bytes uploaded to a staging branch.
+func (m *Metrics) StagedBytes(bytes int64) { m.count(stagedBytes, float64(bytes)) }
+
+// StagingBranches sets how many branches the last look found in a state.
+func (m *Metrics) StagingBranches(state string, branches int) {
+	m.gauges[stagingBranches.Name].WithLabelValues(state).Set(float64(branches))
+}
+
+// InDoubt counts one merge whose outcome could not be read.
+func (m *Metrics) InDoubt() { m.count(inDoubt, 1) }
+
+// Abandoned counts one landed publication whose completion was not accepted.
+func (m *Metrics) Abandoned() { m.count(abandoned, 1) }
+
+// LeaseLost counts one attempt cancelled at work.
+func (m *Metrics) LeaseLost() { m.count(leaseLost, 1) }
+
+// LateLanding counts one commit of a step found above its published commit.
+func (m *Metrics) LateLanding() { m.count(lateLandingTotal, 1) }
+
+func (m *Metrics) count(metric Metric, by float64, labels ...string) {
+	m.counters[metric.Name].WithLabelValues(labels...).Add(by)
+}
+
+func (m *Metrics) observe(metric Metric, took time.Duration, labels ...string) {
+	m.histograms[metric.Name].WithLabelValues(labels...).Observe(took.Seconds())
+}
