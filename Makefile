@@ -1,0 +1,38 @@
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo demo-stop test test-short lint vet staticcheck fmt-check
+
+# The suites share one Conductor and one lakeFS, so no more than two packages
+# run at once, whatever the machine.
+GO_TEST_FLAGS := -race -shuffle=on -count=1 -p 2 -timeout 20m
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: ## install what is missing (Java, Maven) and fetch both servers, once
+	@e2e/stack/deps.sh
+
+build: ## build the workers, the command line and the example into ./bin
+	go build -o bin/ ./cmd/... ./examples/...
+
+demo: deps build ## run three workflows on real servers; KEEP=1 leaves all of it running
+	go run ./e2e/demo $(if $(filter 1,$(KEEP)),-keep)
+
+demo-stop: ## stop what `make demo KEEP=1` left running
+	go run ./e2e/demo -stop
+
+test: deps fmt-check vet staticcheck ## all checks and tests, on the real servers
+	go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./...
+
+test-short: ## the tests that need no server
+	go test -short -race -shuffle=on ./...
+
+lint: fmt-check vet staticcheck ## the checks without the tests
+
+vet: ## go vet
+	go vet ./...
+
+staticcheck: ## staticcheck, at the version in go.mod
+	go tool staticcheck ./...
+
+fmt-check: ## fail where gofmt would change something
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi

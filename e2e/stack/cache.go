@@ -1,0 +1,245 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	lakeFSVersion = "1.84.0"
+	lakeFSModule  = "github.com/treeverse/lakefs"
+
+	conductorVersion  = "3.15.0"
+	conductorArtifact = "com.netflix.conductor:conductor-server:" + conductorVersion + ":jar:boot"
+	conductorJar      = "conductor-server-" + conductorVersion + "-boot.jar"
+	conductorSHA256   = "0d6e4d00604cd05f3577689294ebd13435f097850831f1b31f7434cd29d68e63"
+
+	mavenCopyGoal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+)
+
+// Binaries are the cached files that the servers run from.
+type Binaries struct {
+	LakeFS       string // the server
+	Lakectl      string // its command line, for looking at a server by hand
+	ConductorJar string
+}
+
+// Prefetch makes sure that both servers are in the cache and returns where.
+// The first time it takes minutes and writes a line to progress for each thing
+// it builds or fetches; afterwards it only looks. It is safe to call from
+// several processes at once, and to interrupt.
+func Prefetch(ctx context.Context, progress io.Writer) (Binaries, error) {
+	cache, err := cacheDir()
+	if err != nil {
+		return Binaries{}, err
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return Binaries{}, err
+	}
+	module := filepath.Join(root, "e2e", "stack", "servers", "lakefs")
+	key, err := lakeFSKey(module)
+	if err != nil {
+		return Binaries{}, err
+	}
+
+	lakefs := filepath.Join(cache, key)
+	err = ensure(ctx, lakefs, []string{"lakefs", "lakectl"}, func(dir string) error {
+		fmt.Fprintf(progress, "building lakeFS %s from its Go module (some minutes, once)\n", lakeFSVersion)
+		return buildLakeFS(ctx, module, dir)
+	})
+	if err != nil {
+		return Binaries{}, fmt.Errorf("lakeFS %s: %w", lakeFSVersion, err)
+	}
+
+	conductor := filepath.Join(cache, "conductor-"+conductorVersion)
+	err = ensure(ctx, conductor, []string{conductorJar}, func(dir string) error {
+		fmt.Fprintf(progress, "fetching Conductor %s with Maven (104 MB, once)\n", conductorVersion)
+		return fetchConductor(ctx, dir)
+	})
+	if err != nil {
+		return Binaries{}, fmt.Errorf("conductor %s: %w", conductorVersion, err)
+	}
+	return Binaries{
+		LakeFS:       filepath.Join(lakefs, "lakefs"),
+		Lakectl:      filepath.Join(lakefs, "lakectl"),
+		ConductorJar: filepath.Join(conductor, conductorJar),
+	}, nil
+}
+
+// lakeFSKey names the cached build. The module's files are part of it, so that
+// a changed dependency is a new build and never an old binary under a new name.
+func lakeFSKey(module string) (string, error) {
+	h := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum"} {
+		b, err := os.ReadFile(filepath.Join(module, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n", name, len(b))
+		h.Write(b)
+	}
+	sum := hex.EncodeToString(h.Sum(nil))[:16]
+	return fmt.Sprintf("lakefs-%s-%s-%s-%s", lakeFSVersion, runtime.GOOS, runtime.GOARCH, sum), nil
+}
+
+// ensure makes the directory dir with the named files in it, unless they are
+// there. fill writes into a temporary directory that is renamed when it is
+// whole, under a lock, so neither an interrupted nor a concurrent run leaves a
+// half file or does the work twice.
+func ensure(ctx context.Context, dir string, files []string, fill func(tmp string) error) error {
+	if present(dir, files) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, dir+".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if present(dir, files) {
+		return nil
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".tmp-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if err := fill(tmp); err != nil {
+		return err
+	}
+	if !present(tmp, files) {
+		return fmt.Errorf("%s was not made", strings.Join(files, " and "))
+	}
+	// Something incomplete may stand there, for example after a cleaning of
+	// the cache that was interrupted.
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(tmp, dir)
+}
+
+func present(dir string, files []string) bool {
+	for _, name := range files {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// lock takes an advisory lock that ends with this process at the latest.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("another process is filling the cache (lock %s): %w", path, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func buildLakeFS(ctx context.Context, module, dir string) error {
+	cmd := exec.CommandContext(ctx, "go", "build",
+		"-ldflags", "-X "+lakeFSModule+"/pkg/version.Version="+lakeFSVersion,
+		"-o", dir+string(filepath.Separator),
+		lakeFSModule+"/cmd/lakefs", lakeFSModule+"/cmd/lakectl")
+	cmd.Dir = module
+	// A go.work of the caller's would pull this module into the product's graph.
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	return runQuietly(cmd)
+}
+
+func fetchConductor(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", mavenCopyGoal,
+		"-Dartifact="+conductorArtifact, "-Dtransitive=false", "-DoutputDirectory="+dir)
+	cmd.Dir = dir // no pom.xml here: the goal needs none
+	if err := runQuietly(cmd); err != nil {
+		return err
+	}
+	jar, err := os.Open(filepath.Join(dir, conductorJar))
+	if err != nil {
+		return err
+	}
+	defer jar.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, jar); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != conductorSHA256 {
+		return fmt.Errorf("%s has SHA-256 %s, want %s", conductorJar, got, conductorSHA256)
+	}
+	return nil
+}
+
+// runQuietly shows what a tool printed only when it fails.
+func runQuietly(cmd *exec.Cmd) error {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%s is not installed; run `make deps`", filepath.Base(cmd.Path))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w; its output ends:\n%s", filepath.Base(cmd.Path), err, tail(out.Bytes()))
+	}
+	return nil
+}
+
+func cacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no place to keep the servers: %w", err)
+	}
+	return filepath.Join(dir, "perago", "servers"), nil
+}
+
+// moduleRoot finds the project's directory from the working directory: tests
+// run in their package's, the commands anywhere in the project.
+func moduleRoot() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if first, _, _ := strings.Cut(string(b), "\n"); strings.TrimSpace(first) == "module perago" {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("%s is not inside the project: no go.mod of module perago above it", start)
+		}
+	}
+}

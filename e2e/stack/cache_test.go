@@ -1,0 +1,132 @@
+package stack
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+func ignoreTerm() { signal.Ignore(syscall.SIGTERM) }
+
+func TestLakeFSKeyFollowsTheModule(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, content string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := lakeFSKey(dir); err == nil {
+		t.Error("a key without a module")
+	}
+	seen := map[string]string{}
+	for _, c := range [][2]string{{"m", "s"}, {"m2", "s"}, {"m", "s2"}, {"ms", ""}, {"", "ms"}} {
+		write("go.mod", c[0])
+		write("go.sum", c[1])
+		key, err := lakeFSKey(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, _ := lakeFSKey(dir); again != key {
+			t.Errorf("%s, then %s for the same files", key, again)
+		}
+		if !strings.HasPrefix(key, "lakefs-"+lakeFSVersion+"-") {
+			t.Errorf("key %s does not name the version", key)
+		}
+		if other, ok := seen[key]; ok {
+			t.Errorf("%v and %s have one key", c, other)
+		}
+		seen[key] = c[0] + "|" + c[1]
+	}
+}
+
+// The version in the code and the one in the module's go.mod are one.
+func TestLakeFSVersionIsTheModules(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(filepath.Join("servers", "lakefs", "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "require " + lakeFSModule + " v" + lakeFSVersion + "\n"; !strings.Contains(string(b), want) {
+		t.Errorf("servers/lakefs/go.mod does not say %q", want)
+	}
+}
+
+func TestEnsure(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	dir := filepath.Join(cache, "thing")
+	files := []string{"a", "b"}
+	fill := func(names ...string) func(string) error {
+		return func(tmp string) error {
+			for _, name := range names {
+				if err := os.WriteFile(filepath.Join(tmp, name), []byte(name), 0o644); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	broken := errors.New("broken")
+	if err := ensure(t.Context(), dir, files, func(tmp string) error {
+		_ = fill("a")(tmp)
+		return broken
+	}); !errors.Is(err, broken) {
+		t.Errorf("got %v, want the failure of the build", err)
+	}
+	if err := ensure(t.Context(), dir, files, fill("a")); err == nil {
+		t.Error("half of the files was taken for the whole")
+	}
+	if present(dir, files) {
+		t.Fatal("a failed build is in the cache")
+	}
+
+	var fills int // written under ensure's lock
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := ensure(t.Context(), dir, files, func(tmp string) error {
+				fills++
+				return fill("a", "b")(tmp)
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if fills != 1 || !present(dir, files) {
+		t.Errorf("built %d times, present %v; want once and present", fills, present(dir, files))
+	}
+	left, err := filepath.Glob(filepath.Join(cache, "*.tmp-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("temporary folders are left: %v %v", left, err)
+	}
+}
+
+func TestFromEnv(t *testing.T) {
+	t.Parallel()
+	want := Servers{
+		ConductorURL: "http://127.0.0.1:1", LakeFSURL: "http://127.0.0.1:2",
+		AccessKeyID: "key", SecretAccessKey: "secret", ImportDir: "/import",
+	}
+	env := map[string]string{}
+	for _, kv := range want.Env() {
+		k, v, _ := strings.Cut(kv, "=")
+		env[k] = v
+	}
+	got, err := fromEnv(func(k string) string { return env[k] })
+	if err != nil || got != want {
+		t.Errorf("got %+v %v, want %+v", got, err, want)
+	}
+	delete(env, EnvLakeFSURL)
+	_, err = fromEnv(func(k string) string { return env[k] })
+	if err == nil || err.Error() != "needs the real servers: run `make test` (not set: "+EnvLakeFSURL+")" {
+		t.Errorf("got %v", err)
+	}
+}

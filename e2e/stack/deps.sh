@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Checks what the demo and the tests need, installs a missing Java, Maven or C
+# compiler with the system's package manager where this user may, and puts both
+# servers into the cache. Quick when there is nothing to do. Reads no input.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+java_command() { echo "${JAVA_HOME:+$JAVA_HOME/bin/}java"; }
+
+# The major version of Java; 0 without one.
+java_major() {
+  local out
+  out=$("$(java_command)" -version 2>&1) || { echo 0; return; }
+  out=$(sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' <<<"$out" | head -n 1)
+  echo "${out:-0}"
+}
+
+missing() {
+  [ "$(java_major)" -ge 17 ] || echo java
+  command -v mvn >/dev/null || echo maven
+  command -v gcc >/dev/null || command -v clang >/dev/null || echo cc # for go test -race
+}
+
+install() { # WORD...: packages by what they give
+  local word
+  local packages=()
+  if command -v apt-get >/dev/null; then
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq </dev/null
+    for word in "$@"; do
+      case $word in
+      java) if apt-cache show openjdk-17-jdk-headless >/dev/null 2>&1; then
+          packages+=(openjdk-17-jdk-headless)
+        else
+          packages+=(default-jdk-headless)
+        fi ;;
+      maven) packages+=(maven) ;;
+      cc) packages+=(gcc libc6-dev) ;;
+      esac
+    done
+    apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >/dev/null
+  elif command -v dnf >/dev/null; then
+    for word in "$@"; do
+      case $word in
+      java) packages+=(java-17-openjdk-headless) ;;
+      maven) packages+=(maven) ;;
+      cc) packages+=(gcc) ;;
+      esac
+    done
+    dnf install -y -q "${packages[@]}" </dev/null
+  elif command -v apk >/dev/null; then
+    for word in "$@"; do
+      case $word in
+      java) packages+=(openjdk17-jre-headless) ;;
+      maven) packages+=(maven) ;;
+      cc) packages+=(gcc musl-dev) ;;
+      esac
+    done
+    apk add --quiet "${packages[@]}" </dev/null
+  else
+    return 1
+  fi
+}
+
+explain() { # WORD...: what to install by hand
+  local word
+  echo "make deps: missing on this machine:" >&2
+  for word in "$@"; do
+    case $word in
+    java) echo "  a Java runtime, 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jdk-headless)" ;;
+    maven) echo "  Maven, to fetch Conductor (Debian, Ubuntu: apt-get install maven)" ;;
+    cc) echo "  a C compiler, for go test -race (Debian, Ubuntu: apt-get install gcc libc6-dev)" ;;
+    esac
+  done >&2
+  echo "Install it, then run this again; as root, make deps does it itself." >&2
+  exit 1
+}
+
+if ! command -v go >/dev/null; then
+  echo "make deps: Go is missing: install Go 1.26.4 or newer from https://go.dev/dl/" >&2
+  exit 1
+fi
+go_version=$(go env GOVERSION)
+if [[ ! $go_version =~ ^go1\.([0-9]+) ]] || [ "${BASH_REMATCH[1]}" -lt 26 ]; then
+  echo "make deps: Go is $go_version: install Go 1.26.4 or newer from https://go.dev/dl/" >&2
+  exit 1
+fi
+
+mapfile -t words < <(missing)
+if [ "${#words[@]}" -gt 0 ]; then
+  [ "$(id -u)" -eq 0 ] || explain "${words[@]}"
+  echo "make deps: installing ${words[*]}" >&2
+  install "${words[@]}" || explain "${words[@]}"
+  mapfile -t words < <(missing)
+  [ "${#words[@]}" -eq 0 ] || explain "${words[@]}"
+fi
+
+go run ./e2e/stack/prefetch

@@ -1,0 +1,16 @@
+// Package stack runs the two real servers of the project, Conductor and
+// lakeFS, as child processes on free ports of 127.0.0.1 in a temporary folder.
+// The demo, the tests and the benchmarks all use it.
+//
+// Both servers come from package registries and are kept in the user's cache
+// directory: lakeFS is built from its Go module (a module of its own, in
+// servers/lakefs, so that its dependencies stay out of the product's go.mod),
+// Conductor is the boot jar from Maven Central.
+//
+// Test suites do not start servers themselves: the command with-stack starts
+// them once, puts their addresses into the environment, and runs the command
+// it is given; a test asks for them with Require.
+//
+// Conductor keeps everything in memory here, so a restart of it forgets all
+// workflows and definitions. lakeFS keeps its data over a restart.
+package stack

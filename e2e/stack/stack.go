@@ -1,0 +1,239 @@
+package stack
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Options of a stack; the zero value is what tests use.
+type Options struct {
+	// Dir holds the servers' data. Empty: a temporary folder, removed by Stop.
+	Dir string
+	// LogDir holds the servers' logs. Empty: inside the data's folder.
+	LogDir string
+	// Detach lets the servers outlive this process.
+	Detach bool
+	// Progress gets a line for what takes long. Nil: nowhere.
+	Progress io.Writer
+}
+
+// Stack is a running Conductor and a running lakeFS.
+type Stack struct {
+	Conductor *Server
+	LakeFS    *Server
+	Servers
+
+	dir       string
+	temporary bool
+}
+
+// Start brings both servers up. On an error nothing is left behind.
+func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
+	if opts.Progress == nil {
+		opts.Progress = io.Discard
+	}
+	bin, err := Prefetch(ctx, opts.Progress)
+	if err != nil {
+		return nil, err
+	}
+	st := &Stack{dir: opts.Dir}
+	if st.dir == "" {
+		st.temporary = true
+		if st.dir, err = os.MkdirTemp("", "perago-stack-"); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if err != nil {
+			_ = st.Stop()
+		}
+	}()
+	if st.dir, err = filepath.Abs(st.dir); err != nil {
+		return nil, err
+	}
+	logDir := opts.LogDir
+	if logDir == "" {
+		logDir = st.dir
+	}
+	st.ImportDir = filepath.Join(st.dir, "import")
+	for _, dir := range []string{logDir, st.ImportDir, filepath.Join(st.dir, "tmp")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	st.AccessKeyID = "perago-" + randomHex(8)
+	st.SecretAccessKey = randomHex(20)
+	st.LakeFS = lakeFSServer(bin, st.dir, filepath.Join(logDir, "lakefs.log"), st.Servers)
+	st.Conductor = conductorServer(bin, st.dir, filepath.Join(logDir, "conductor.log"))
+	st.LakeFS.detach, st.Conductor.detach = opts.Detach, opts.Detach
+
+	failed := make(chan error, 2)
+	for _, s := range []*Server{st.LakeFS, st.Conductor} {
+		go func() { failed <- s.Start(ctx) }()
+	}
+	if err := errors.Join(<-failed, <-failed); err != nil {
+		return nil, err
+	}
+	st.LakeFSURL, st.ConductorURL = st.LakeFS.URL(), st.Conductor.URL()
+	return st, nil
+}
+
+// Dir is the folder that holds the servers' data.
+func (st *Stack) Dir() string { return st.dir }
+
+// Pids are the process ids of the servers that run.
+func (st *Stack) Pids() []int {
+	var pids []int
+	for _, s := range []*Server{st.Conductor, st.LakeFS} {
+		if pid := s.Pid(); pid != 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Stop ends both servers and removes the temporary folder. It returns an error
+// if a server had ended by itself before.
+func (st *Stack) Stop() error {
+	stopped := make(chan error, 2)
+	for _, s := range []*Server{st.Conductor, st.LakeFS} {
+		go func() {
+			if s == nil {
+				stopped <- nil
+				return
+			}
+			stopped <- s.Stop()
+		}()
+	}
+	err := errors.Join(<-stopped, <-stopped)
+	if st.temporary {
+		err = errors.Join(err, os.RemoveAll(st.dir))
+	}
+	return err
+}
+
+func lakeFSServer(bin Binaries, dir, logPath string, keys Servers) *Server {
+	data := filepath.Join(dir, "lakefs")
+	encrypt := randomHex(16)
+	return &Server{
+		name: "lakeFS", logPath: logPath, grace: stopGrace, startTimeout: time.Minute, choosePort: freePort,
+		command: func(port int) *exec.Cmd {
+			cmd := exec.Command(bin.LakeFS, "run")
+			cmd.Dir = dir
+			cmd.Env = append(baseEnv(dir),
+				"LAKEFS_LISTEN_ADDRESS="+fmt.Sprintf("127.0.0.1:%d", port),
+				"LAKEFS_DATABASE_TYPE=local",
+				"LAKEFS_DATABASE_LOCAL_PATH="+filepath.Join(data, "db"),
+				"LAKEFS_BLOCKSTORE_TYPE=local",
+				"LAKEFS_BLOCKSTORE_LOCAL_PATH="+filepath.Join(data, "blocks"),
+				"LAKEFS_BLOCKSTORE_LOCAL_IMPORT_ENABLED=true",
+				"LAKEFS_BLOCKSTORE_LOCAL_ALLOWED_EXTERNAL_PREFIXES="+keys.ImportDir,
+				// The default is a folder in the home directory, which two
+				// servers would share.
+				"LAKEFS_COMMITTED_LOCAL_CACHE_DIR="+filepath.Join(data, "cache"),
+				"LAKEFS_AUTH_ENCRYPT_SECRET_KEY="+encrypt,
+				"LAKEFS_INSTALLATION_USER_NAME=admin",
+				"LAKEFS_INSTALLATION_ACCESS_KEY_ID="+keys.AccessKeyID,
+				"LAKEFS_INSTALLATION_SECRET_ACCESS_KEY="+keys.SecretAccessKey,
+				"LAKEFS_STATS_ENABLED=false",
+			)
+			return cmd
+		},
+		ready: func(ctx context.Context, port int, _ []byte) error {
+			base := fmt.Sprintf("http://127.0.0.1:%d", port)
+			if err := getOK(ctx, base+"/_health", "", ""); err != nil {
+				return err
+			}
+			// Only our own server knows these keys.
+			return getOK(ctx, base+"/api/v1/user", keys.AccessKeyID, keys.SecretAccessKey)
+		},
+	}
+}
+
+func conductorServer(bin Binaries, dir, logPath string) *Server {
+	return &Server{
+		name: "Conductor", logPath: logPath, grace: stopGrace, startTimeout: 3 * time.Minute, choosePort: freePort,
+		command: func(port int) *exec.Cmd {
+			cmd := exec.Command(javaCommand(), "-Xmx1g",
+				"-Djava.io.tmpdir="+filepath.Join(dir, "tmp"),
+				"-jar", bin.ConductorJar,
+				fmt.Sprintf("--server.port=%d", port),
+				"--server.address=127.0.0.1",
+				"--loadSample=false",
+				"--conductor.db.type=memory",
+				"--conductor.queue.type=memory",
+				"--conductor.indexing.enabled=false",
+				"--conductor.grpc-server.enabled=false",
+				// How late a timeout may be; the default of 30 s would make
+				// every test of a lease long.
+				"--conductor.app.workflow-offset-timeout=2s",
+			)
+			cmd.Dir = dir
+			cmd.Env = baseEnv(dir)
+			return cmd
+		},
+		ready: func(ctx context.Context, port int, log []byte) error {
+			// The log line says that the port is this process's.
+			if !strings.Contains(string(log), fmt.Sprintf("Tomcat started on port(s): %d ", port)) {
+				return errors.New("its web server has not started yet")
+			}
+			return getOK(ctx, fmt.Sprintf("http://127.0.0.1:%d/health", port), "", "")
+		},
+	}
+}
+
+// baseEnv is small on purpose: both servers read settings from variables and
+// from files in the home directory, and those of the person at the keyboard
+// are not meant for them.
+func baseEnv(dir string) []string {
+	env := []string{"HOME=" + dir, "TMPDIR=" + filepath.Join(dir, "tmp")}
+	for _, name := range []string{"PATH", "JAVA_HOME", "LANG"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+func javaCommand() string {
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		return filepath.Join(home, "bin", "java")
+	}
+	return "java"
+}
+
+func getOK(ctx context.Context, url, user, password string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if user != "" {
+		req.SetBasicAuth(user, password)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16))
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", url, resp.Status)
+	}
+	return nil
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
