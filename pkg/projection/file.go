@@ -1,0 +1,148 @@
+package projection
+
+import (
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+)
+
+// File is the content of one entry. It gives exactly the entry's Size bytes, or
+// a *ChangedError: together with the last byte at the latest, so that a reader
+// who counts and never asks for the end of file learns it too.
+type File struct {
+	file  *os.File
+	entry Entry
+	left  int64
+}
+
+// Open opens the file of an entry that Scan found in this directory of this
+// root, for streaming. It fails with a *ChangedError when the path no longer
+// leads to the same file with the same size and modification time, and never
+// waits on a FIFO. The file can be opened again for each try of an upload.
+func Open(root *os.Root, directory string, entry Entry) (*File, error) {
+	if entry.info == nil {
+		return nil, fmt.Errorf("open %q: the entry comes from no scan", entry.Path)
+	}
+	name := path.Join(directory, entry.Path)
+	info, err := root.Lstat(name)
+	if err != nil {
+		return nil, notAsSeen(entry.Path, err)
+	}
+	// Looked at before it is opened, because merely opening a device may do
+	// something, and a link to the same file is a link all the same.
+	if err := entry.same(info); err != nil {
+		return nil, err
+	}
+	return openSame(root, name, entry)
+}
+
+// openSame opens what may have been replaced since it was looked at.
+func openSame(root *os.Root, name string, entry Entry) (*File, error) {
+	// O_NONBLOCK, so that a FIFO that took the file's place opens at once and is
+	// refused by its identity. It means nothing for a regular file.
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, notAsSeen(entry.Path, err)
+	}
+	opened := &File{file: file, entry: entry, left: entry.Size}
+	if err := opened.verify(); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return opened, nil
+}
+
+// Read reads the next bytes of the file, up to the size that was scanned.
+func (f *File) Read(p []byte) (int, error) {
+	if f.left == 0 {
+		if err := f.verify(); err != nil {
+			return 0, err
+		}
+		return 0, io.EOF
+	}
+	if int64(len(p)) > f.left {
+		p = p[:f.left]
+	}
+	n, err := f.file.Read(p)
+	f.left -= int64(n)
+	switch {
+	case err == io.EOF:
+		return n, &ChangedError{Path: f.entry.Path, Detail: fmt.Sprintf("ended %d bytes short of %d", f.left, f.entry.Size)}
+	case err != nil:
+		return n, fmt.Errorf("read %q: %w", f.entry.Path, err)
+	case f.left == 0:
+		return n, f.verify()
+	}
+	return n, nil
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.file.Close() }
+
+func (f *File) verify() error {
+	info, err := f.file.Stat()
+	if err != nil {
+		return fmt.Errorf("look at %q: %w", f.entry.Path, err)
+	}
+	return f.entry.same(info)
+}
+
+// same compares what the path leads to now with what was scanned. Identity alone
+// is not enough: a file system gives the number of a removed file to the next.
+func (e Entry) same(now fs.FileInfo) error {
+	switch {
+	case !now.Mode().IsRegular():
+		return &ChangedError{Path: e.Path, Detail: "is no regular file any more"}
+	case !os.SameFile(e.info, now):
+		return &ChangedError{Path: e.Path, Detail: "is another file now"}
+	case now.Size() != e.Size:
+		return &ChangedError{Path: e.Path, Detail: fmt.Sprintf("has %d bytes, not %d", now.Size(), e.Size)}
+	case !now.ModTime().Equal(e.info.ModTime()):
+		return &ChangedError{Path: e.Path, Detail: "has another modification time"}
+	}
+	return nil
+}
+
+// HashFunc gives the MD5 of an entry's content as 32 lower-case hex digits.
+type HashFunc func(context.Context, Entry) (string, error)
+
+// Hasher is Hash for the entries of one scanned directory.
+func Hasher(root *os.Root, directory string) HashFunc {
+	return func(ctx context.Context, entry Entry) (string, error) { return Hash(ctx, root, directory, entry) }
+}
+
+// Hash streams an entry's content through MD5, which is what lakeFS keeps as the
+// checksum of an upload, and gives 32 lower-case hex digits. The errors are
+// those of Open and of reading, and ctx.Err().
+func Hash(ctx context.Context, root *os.Root, directory string, entry Entry) (string, error) {
+	file, err := Open(root, directory, entry)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	sum := md5.New()
+	buffer := make([]byte, min(hashBuffer, max(entry.Size, 1)))
+	for {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		n, err := file.Read(buffer)
+		sum.Write(buffer[:n])
+		switch err {
+		case nil:
+		case io.EOF:
+			return hex.EncodeToString(sum.Sum(nil)), nil
+		default:
+			return "", err
+		}
+	}
+}
+
+// hashBuffer is in bytes; larger ones measured no faster.
+const hashBuffer = 256 << 10

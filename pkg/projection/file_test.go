@@ -1,0 +1,231 @@
+//go:build unix
+
+package projection
+
+import (
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestOpenStreamsTheWholeFileEachTime(t *testing.T) {
+	t.Parallel()
+	root, base := newRoot(t)
+	for name, content := range map[string]string{"empty": "", "one": "x", "large": strings.Repeat("0123456789", 60_000)} {
+		write(t, filepath.Join(base, "w", "sub", name), content)
+	}
+	for _, entry := range scan(t, root, "w") {
+		want, err := os.ReadFile(filepath.Join(base, "w", entry.Path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			file, err := Open(root, "w", entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(file)
+			if err != nil || string(got) != string(want) {
+				t.Errorf("%s: got %d bytes, %v; want %d", entry.Path, len(got), err, len(want))
+			}
+			if err := file.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		sum := md5.Sum(want)
+		if got, err := Hasher(root, "w")(t.Context(), entry); err != nil || got != hex.EncodeToString(sum[:]) {
+			t.Errorf("%s: hash %q, %v", entry.Path, got, err)
+		}
+	}
+}
+
+// What became of a file between the scan and its use.
+var replacements = map[string]func(t *testing.T, base string){
+	"nothing":           func(*testing.T, string) {},
+	"FIFO":              func(t *testing.T, base string) { fifo(t, filepath.Join(base, "w/a")) },
+	"socket":            func(t *testing.T, base string) { socket(t, filepath.Join(base, "w/a")) },
+	"link to another":   link("b", "w/a"),
+	"link that escapes": link("/etc/passwd", "w/a"),
+	"directory":         func(t *testing.T, base string) { mkdir(t, filepath.Join(base, "w/a")) },
+	"equal other file":  func(t *testing.T, base string) { write(t, filepath.Join(base, "w/a"), "content") },
+	"linked parent":     func(t *testing.T, base string) { rename(t, base+"/w", base+"/v"); link("w2", "w")(t, base) },
+}
+
+func TestOpenRefusesAnotherFile(t *testing.T) {
+	t.Parallel()
+	for name, replace := range replacements {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, base := newRoot(t)
+			entry := replaced(t, root, base, replace)
+			mustRefuse(t, entry, func() (*File, error) { return Open(root, "w", entry) })
+		})
+	}
+	t.Run("link to itself moved", func(t *testing.T) {
+		t.Parallel()
+		root, base := newRoot(t)
+		entry := replaced(t, root, base, link("../kept", "w/a"))
+		mustRefuse(t, entry, func() (*File, error) { return Open(root, "w", entry) })
+	})
+}
+
+// The same, when it happens between the look and the open.
+func TestOpenSameRefusesAnotherFile(t *testing.T) {
+	t.Parallel()
+	for name, replace := range replacements {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, base := newRoot(t)
+			entry := replaced(t, root, base, replace)
+			mustRefuse(t, entry, func() (*File, error) { return openSame(root, "w/a", entry) })
+		})
+	}
+}
+
+func replaced(t *testing.T, root *os.Root, base string, replace func(*testing.T, string)) Entry {
+	t.Helper()
+	write(t, filepath.Join(base, "w/a"), "content")
+	entry := scan(t, root, "w")[0]
+	// Kept, so that its number cannot be given to its successor.
+	rename(t, filepath.Join(base, "w/a"), filepath.Join(base, "kept"))
+	write(t, filepath.Join(base, "w/b"), "content")
+	write(t, filepath.Join(base, "w2/a"), "content")
+	replace(t, base)
+	return entry
+}
+
+func mustRefuse(t *testing.T, entry Entry, open func() (*File, error)) {
+	t.Helper()
+	file, err := open()
+	var changed *ChangedError
+	if !errors.As(err, &changed) || changed.Path != entry.Path {
+		t.Errorf("got %v, %v; want a ChangedError of %q", file, err, entry.Path)
+	}
+	if isTerminal(err) {
+		t.Errorf("%v is terminal; the writer may be done by the next attempt", err)
+	}
+}
+
+func TestOpenRefusesAFileWrittenSince(t *testing.T) {
+	t.Parallel()
+	for name, alter := range map[string]func(t *testing.T, file string){
+		"longer":  func(t *testing.T, file string) { write(t, file, "content and more") },
+		"shorter": func(t *testing.T, file string) { write(t, file, "con") },
+		"same size, another time": func(t *testing.T, file string) {
+			write(t, file, "CONTENT")
+			touch(t, file)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, base := newRoot(t)
+			file := filepath.Join(base, "w/a")
+			write(t, file, "content")
+			entry := scan(t, root, "w")[0]
+			alter(t, file)
+			mustRefuse(t, entry, func() (*File, error) { return Open(root, "w", entry) })
+		})
+	}
+}
+
+// A reader that takes exactly Size bytes, as an HTTP client with a
+// Content-Length does, must learn of a change without asking for the end.
+func TestReadRefusesAFileWrittenWhileOpen(t *testing.T) {
+	t.Parallel()
+	for name, alter := range map[string]func(t *testing.T, file string){
+		"longer":    func(t *testing.T, file string) { appendTo(t, file, "more") },
+		"shorter":   func(t *testing.T, file string) { truncate(t, file, 3) },
+		"emptied":   func(t *testing.T, file string) { truncate(t, file, 0) },
+		"rewritten": touch,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, base := newRoot(t)
+			name := filepath.Join(base, "w/a")
+			write(t, name, "content")
+			entry := scan(t, root, "w")[0]
+			file, err := Open(root, "w", entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			first := make([]byte, 2)
+			if _, err := io.ReadFull(file, first); err != nil {
+				t.Fatal(err)
+			}
+			alter(t, name)
+			got, err := io.Copy(io.Discard, io.LimitReader(file, entry.Size-2))
+			if !errors.As(err, new(*ChangedError)) {
+				t.Errorf("read %d more bytes, %v; want a ChangedError", got, err)
+			}
+		})
+	}
+	t.Run("empty file grows", func(t *testing.T) {
+		t.Parallel()
+		root, base := newRoot(t)
+		write(t, filepath.Join(base, "w/a"), "")
+		file, err := Open(root, "w", scan(t, root, "w")[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		appendTo(t, filepath.Join(base, "w/a"), "more")
+		if got, err := io.ReadAll(file); len(got) != 0 || !errors.As(err, new(*ChangedError)) {
+			t.Errorf("got %q, %v; want a ChangedError", got, err)
+		}
+	})
+}
+
+func TestOpenNeedsAScannedEntry(t *testing.T) {
+	t.Parallel()
+	root, base := newRoot(t)
+	write(t, filepath.Join(base, "w/a"), "x")
+	if _, err := Open(root, "w", Entry{Path: "a", Size: 1}); err == nil {
+		t.Error("an entry that nothing was scanned for was opened")
+	}
+}
+
+func TestHashEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	root, base := newRoot(t)
+	write(t, filepath.Join(base, "w/a"), "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Hash(ctx, root, "w", scan(t, root, "w")[0]); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func touch(t *testing.T, name string) {
+	t.Helper()
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(name, later, later); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func truncate(t *testing.T, name string, size int64) {
+	t.Helper()
+	if err := os.Truncate(name, size); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func appendTo(t *testing.T, name, content string) {
+	t.Helper()
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString(content); err != nil {
+		t.Fatal(err)
+	}
+}
