@@ -1,0 +1,333 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"perago/pkg/txn"
+)
+
+// Lake is what publish asks of lakeFS. Every method sends its request under ctx
+// and fails with a *txn.ServerError.
+type Lake interface {
+	// Commit reads a commit by its full id.
+	Commit(ctx context.Context, repository txn.Repository, id txn.CommitID) (txn.Commit, error)
+	// Head reads the commit that a branch points at.
+	Head(ctx context.Context, repository txn.Repository, branch txn.Branch) (txn.CommitID, error)
+	// History reads the first-parent commits from a commit down to, not including,
+	// stopAt, newest first, at most limit of them; reached says that stopAt was
+	// met.
+	History(ctx context.Context, repository txn.Repository, from, stopAt txn.CommitID, limit int) (commits []txn.Commit, reached bool, err error)
+	// Branches lists every branch, hidden ones too, whose name begins so.
+	Branches(ctx context.Context, repository txn.Repository, prefix string) ([]txn.BranchHead, error)
+	// Merge is one squash merge. It is sent once: txn.ErrUnknownOutcome says that
+	// it may have landed, or may still.
+	Merge(ctx context.Context, merge txn.Merge) (txn.CommitID, error)
+}
+
+// Tasks is what publish asks of Conductor.
+type Tasks interface {
+	// Task reads a task; txn.ErrNotFound when there is none.
+	Task(ctx context.Context, id txn.TaskID) (txn.Task, error)
+}
+
+// Attempt is what publish needs of the worker that runs it.
+type Attempt interface {
+	// Current is the attempt fence: a *txn.StaleAttemptError when this attempt may
+	// no longer act.
+	Current(ctx context.Context) error
+	// Phase times a part of the work until the returned function is called.
+	Phase(name string) (end func())
+}
+
+// Publisher runs perago_publish tasks. It keeps no state between them.
+type Publisher struct {
+	Lake     Lake
+	Tasks    Tasks
+	Identity txn.ConductorIdentity
+	Allowed  txn.AllowList
+	// NewExecutionID gives a fresh UUIDv7.
+	NewExecutionID func() (txn.ExecutionID, error)
+	// WorkflowURL is a workflow's page in Conductor's UI; nil when there is none.
+	WorkflowURL func(txn.WorkflowID) string
+	// Published counts how publications end, Merged how long a merge took; nil
+	// when nobody counts.
+	Published func(txn.Outcome, txn.Fence)
+	Merged    func(time.Duration)
+}
+
+// Result is what the task's output says. On failure it has no workspace, and its
+// publication holds what is known.
+type Result struct {
+	Workspace   *txn.Workspace
+	Publication *txn.Publication
+}
+
+// Output is the task's output; nil when there is nothing to say.
+func (r Result) Output() map[string]any {
+	output := map[string]any{}
+	if r.Workspace != nil {
+		output["workspace"] = *r.Workspace
+	}
+	if r.Publication != nil {
+		output["publication"] = *r.Publication
+	}
+	return output
+}
+
+// Run publishes one task. Its error is for txn.ResultOf; the result then holds
+// the evidence.
+func (p *Publisher) Run(ctx context.Context, task txn.Task, attempt Attempt) (Result, error) {
+	run := &execution{Publisher: p, task: task, attempt: attempt}
+	publication, err := run.run(ctx)
+	if publication != nil && p.Published != nil && txn.ResultOf(err).Update {
+		p.Published(publication.Outcome, publication.Fence)
+	}
+	result := Result{Publication: publication}
+	if err == nil {
+		workspace := run.input.Workspace.At(publication.Commit)
+		result.Workspace = &workspace
+	}
+	return result, err
+}
+
+// execution is one run of an attempt.
+type execution struct {
+	*Publisher
+	task    txn.Task
+	attempt Attempt
+	input   txn.PublishInput
+	budget  txn.Budget
+	step    txn.Step
+	// stage is the record of the task that staged.
+	stage  txn.Task
+	wanted txn.MetaRangeID
+}
+
+func (e *execution) run(ctx context.Context) (*txn.Publication, error) {
+	end := e.attempt.Phase("validate")
+	err := e.prepare(ctx)
+	end()
+	if err != nil {
+		return nil, err
+	}
+	end = e.attempt.Phase("decide")
+	decision, err := e.decide(ctx)
+	end()
+	if err != nil {
+		return e.failed(txn.PublishDecision{}, err), err
+	}
+	switch decision.Action {
+	case txn.PublishNothing:
+		return e.nothing(), nil
+	case txn.PublishFirst:
+		return e.publish(ctx, decision)
+	}
+	// The other effects are not built yet. Their decisions fail closed: nothing is
+	// written, and the sentence says what the branch holds.
+	err = notYet(e.step.Branch, decision)
+	return e.failed(decision, err), err
+}
+
+func notYet(branch txn.Branch, decision txn.PublishDecision) error {
+	switch decision.Action {
+	case txn.PublishAdopt:
+		return fmt.Errorf("%s already holds this publication as %s, and this version cannot adopt it; start a new workflow with ref=%s", branch, decision.Adopt, decision.Adopt)
+	case txn.PublishSuperseding:
+		return fmt.Errorf("%s holds an earlier publication of this step (%s), and this version cannot supersede it; start a new workflow with ref=%s", branch, decision.Supersedes, decision.Supersedes)
+	}
+	return fmt.Errorf("this step changes nothing, but an earlier attempt of it may still publish into %s, and this version cannot confirm that with an empty commit; start a new workflow with ref=%s", branch, decision.ExpectedHead)
+}
+
+// prepare checks the input and the stage task's record, and reads the tree to
+// publish. Nothing of the target is read yet.
+func (e *execution) prepare(ctx context.Context) error {
+	if e.task.Definition == nil {
+		return txn.Terminalf("", "Conductor gave task %s without its definition, which holds the publish budget", e.task.ID)
+	}
+	budget, err := txn.CheckPublishDefinition(*e.task.Definition)
+	if err != nil {
+		return txn.Terminalf("", "%v", err)
+	}
+	e.budget = budget
+	if e.input, err = txn.ParsePublishInput(e.task.Input, *e.task.Definition, e.Allowed); err != nil {
+		return err
+	}
+	staged := e.input.Staged
+	e.stage, err = e.Tasks.Task(ctx, staged.Task)
+	switch {
+	case errors.Is(err, txn.ErrNotFound):
+		return txn.Terminalf("staged.task_id", "task %s is unknown to Conductor; rerun from the stage task", staged.Task)
+	case err != nil:
+		return fmt.Errorf("read the stage task: %w", err)
+	}
+	key, err := txn.CheckUpstream(staged, e.stage, e.task.Workflow)
+	if err != nil {
+		return err
+	}
+	e.step = txn.StepOf(staged, e.task.Workflow, key)
+	if staged.StagingBranch != "" {
+		name, err := txn.ParseStagingName(staged.StagingBranch)
+		if err != nil {
+			return txn.Terminalf("staged.staging_branch", "%v", err)
+		}
+		if !name.OfStep(e.Identity, e.task.Workflow, key) {
+			return txn.Terminalf("staged.staging_branch", "%s was named under another Conductor identity than this worker's; set the same PERAGO_CONDUCTOR_ID for every worker", staged.StagingBranch)
+		}
+	}
+
+	commit, err := e.Lake.Commit(ctx, e.step.Repository, staged.Commit)
+	switch {
+	case errors.Is(err, txn.ErrNotFound), errors.Is(err, txn.ErrGone):
+		return errors.Join(txn.Terminalf("staged.commit", "the staged commit %s is gone; rerun from %s", staged.Commit, e.stage.ReferenceName), err)
+	case err != nil:
+		return fmt.Errorf("read the staged commit: %w", err)
+	}
+	e.wanted = commit.MetaRange
+	if staged.NoOp || staged.ReadOnly {
+		return nil
+	}
+	return txn.CheckStagedCommit(e.step, staged, commit)
+}
+
+// decide asks the attempt fence, reads the target and decides.
+func (e *execution) decide(ctx context.Context) (txn.PublishDecision, error) {
+	if err := e.attempt.Current(ctx); err != nil {
+		return txn.PublishDecision{}, err
+	}
+	facts := txn.PublishFacts{
+		Step: e.step, Staged: e.input.Staged, Wanted: e.wanted,
+		FirstTry: e.stage.RetryCount == 0 && e.stage.PollCount == 1 && e.task.RetryCount == 0 && e.task.PollCount == 1,
+	}
+	if facts.Staged.ReadOnly {
+		return txn.DecidePublish(facts)
+	}
+	var err error
+	if facts.Head, err = e.Lake.Head(ctx, e.step.Repository, e.step.Branch); err != nil {
+		return txn.PublishDecision{}, fmt.Errorf("read the head of %s: %w", e.step.Branch, err)
+	}
+	if facts.Head != e.step.InputRef {
+		facts.Range, facts.Reached, err = e.Lake.History(ctx, e.step.Repository, facts.Head, e.step.InputRef, txn.HistoryLimit)
+		if err != nil {
+			return txn.PublishDecision{}, fmt.Errorf("read the history of %s: %w", e.step.Branch, err)
+		}
+	} else if facts.Staged.NoOp {
+		if facts.OtherBranches, err = e.otherBranches(ctx); err != nil {
+			return txn.PublishDecision{}, err
+		}
+	}
+	return txn.DecidePublish(facts)
+}
+
+// otherBranches reports whether another execution of the step left a branch. A
+// no-op has none of its own.
+func (e *execution) otherBranches(ctx context.Context) (bool, error) {
+	branches, err := e.Lake.Branches(ctx, e.step.Repository, txn.StepBranches(e.Identity, e.step.Workflow, e.step.Key))
+	if err != nil {
+		return false, fmt.Errorf("list the branches of this step: %w", err)
+	}
+	return len(branches) > 0, nil
+}
+
+func (e *execution) nothing() *txn.Publication {
+	publication := &txn.Publication{Commit: e.step.InputRef, Outcome: txn.OutcomeNoOp, Fence: txn.FenceSoft}
+	if e.input.Staged.ReadOnly {
+		publication.Outcome = txn.OutcomeReadOnly
+	}
+	return publication
+}
+
+// publish merges S into the target: the first publication of the step.
+func (e *execution) publish(ctx context.Context, decision txn.PublishDecision) (*txn.Publication, error) {
+	id, err := e.NewExecutionID()
+	if err != nil {
+		return nil, err
+	}
+	source := e.input.Staged.Commit
+	record := txn.ConfirmRecord(e.step, e.input.Staged, decision, source, txn.AttemptOf(e.task), id)
+	landed, err := e.merge(ctx, record)
+	if err != nil {
+		return e.failed(decision, err), err
+	}
+	publication := &txn.Publication{Commit: landed, ExpectedHead: decision.ExpectedHead, Outcome: txn.OutcomePublished, Fence: txn.FenceSoft}
+
+	end := e.attempt.Phase("verify")
+	defer end()
+	commit, err := e.Lake.Commit(ctx, e.step.Repository, landed)
+	if err != nil {
+		err = &txn.InDoubtError{Branch: e.step.Branch, ExpectedHead: decision.ExpectedHead, Cause: fmt.Errorf("it landed as %s, which cannot be read: %w", landed, err)}
+	} else {
+		err = txn.CheckLanded(commit, e.wanted, record)
+	}
+	if err != nil {
+		publication.Outcome = outcomeOf(err)
+		return publication, err
+	}
+	return publication, nil
+}
+
+// merge asks the fence and sends one merge, never again.
+func (e *execution) merge(ctx context.Context, record txn.Record) (txn.CommitID, error) {
+	end := e.attempt.Phase("merge")
+	defer end()
+	if err := e.attempt.Current(ctx); err != nil {
+		return "", err
+	}
+	// A merge that was sent is not taken back by a lease that ends or a worker
+	// that stops: its answer is worth having, so it has a deadline of its own.
+	merging, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.budget.MergeTimeout)
+	defer cancel()
+	sent := time.Now()
+	landed, err := e.Lake.Merge(merging, txn.Merge{
+		Repository: e.step.Repository, Source: record.SourceCommit, Destination: e.step.Branch,
+		Message:  fmt.Sprintf("Publish %s of %s", e.stage.ReferenceName, e.step.Prefix),
+		Metadata: record.Metadata(e.workflowURL()),
+	})
+	if e.Merged != nil {
+		e.Merged(time.Since(sent))
+	}
+	switch {
+	case errors.Is(err, txn.ErrUnknownOutcome):
+		return "", &txn.InDoubtError{Branch: e.step.Branch, ExpectedHead: record.ExpectedHead, Cause: err}
+	case err != nil:
+		return "", fmt.Errorf("merge %s into %s at %s: %w", record.SourceCommit, e.step.Branch, record.ExpectedHead, err)
+	}
+	return landed, nil
+}
+
+// failed is the evidence of a publication that did not happen as decided.
+func (e *execution) failed(decision txn.PublishDecision, err error) *txn.Publication {
+	publication := &txn.Publication{
+		ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
+		Outcome: outcomeOf(err), Fence: txn.FenceSoft,
+	}
+	var raced *txn.PublishRacedError
+	if errors.As(err, &raced) {
+		publication.Commit = raced.Published
+	}
+	return publication
+}
+
+func outcomeOf(err error) txn.Outcome {
+	var (
+		raced   *txn.PublishRacedError
+		landed  *txn.UnexpectedLandingError
+		inDoubt *txn.InDoubtError
+	)
+	switch {
+	case errors.As(err, &raced), errors.As(err, &landed):
+		return txn.OutcomeRaced
+	case errors.As(err, &inDoubt):
+		return txn.OutcomeInDoubt
+	}
+	return txn.OutcomeRefused
+}
+
+func (e *execution) workflowURL() string {
+	if e.WorkflowURL == nil {
+		return ""
+	}
+	return e.WorkflowURL(e.task.Workflow)
+}

@@ -1,0 +1,252 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"runtime"
+
+	"perago/pkg/projection"
+	"perago/pkg/txn"
+)
+
+// Lake is what stage asks of lakeFS. Every method sends its request under ctx
+// and fails with a *txn.ServerError.
+type Lake interface {
+	// Commit reads a commit by its full id.
+	Commit(ctx context.Context, repository txn.Repository, id txn.CommitID) (txn.Commit, error)
+	// Objects lists everything under the prefix, in byte order.
+	Objects(ctx context.Context, repository txn.Repository, ref txn.CommitID, prefix txn.Prefix) iter.Seq2[txn.Object, error]
+	// CreateBranch makes a hidden branch; txn.ErrExists when the name is taken.
+	// It is sent once: txn.ErrUnknownOutcome says that it may be there.
+	CreateBranch(ctx context.Context, repository txn.Repository, name txn.Branch, source txn.CommitID) error
+	// Upload may be repeated: the branch is ours alone.
+	Upload(ctx context.Context, repository txn.Repository, branch txn.Branch, path string, content txn.Content) (txn.Object, error)
+	// DeleteObjects fails when any path could not be removed. It may be repeated.
+	DeleteObjects(ctx context.Context, repository txn.Repository, branch txn.Branch, paths []string) error
+	// CreateCommit is sent once: txn.ErrUnknownOutcome says that it may have
+	// happened.
+	CreateCommit(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
+}
+
+// Attempt is what stage needs of the worker that runs it.
+type Attempt interface {
+	// Current is the attempt fence: a *txn.StaleAttemptError when this attempt may
+	// no longer act.
+	Current(ctx context.Context) error
+	// Phase times a part of the work until the returned function is called.
+	Phase(name string) (end func())
+}
+
+// Config is the stage worker's own configuration.
+type Config struct {
+	WorkspaceRoot     string `env:"PERAGO_WORKSPACE_ROOT,required" desc:"Directory under which user workers write their files, as <root>/<workflow id>/<task id>/; the same path on every host that shares it"`
+	UploadConcurrency int    `env:"PERAGO_UPLOAD_CONCURRENCY,default=16" desc:"Uploads at once, for each task"`
+}
+
+// Validate reports every fault of the configuration.
+func (c Config) Validate() []error {
+	var faults []error
+	if c.WorkspaceRoot != "" {
+		if info, err := os.Stat(c.WorkspaceRoot); err != nil {
+			faults = append(faults, fmt.Errorf("PERAGO_WORKSPACE_ROOT: %w; create it or mount the volume", err))
+		} else if !info.IsDir() {
+			faults = append(faults, fmt.Errorf("PERAGO_WORKSPACE_ROOT: %s is not a directory", c.WorkspaceRoot))
+		}
+	}
+	if c.UploadConcurrency < 1 || c.UploadConcurrency > 1024 {
+		faults = append(faults, fmt.Errorf("PERAGO_UPLOAD_CONCURRENCY is %d; it must be between 1 and 1024", c.UploadConcurrency))
+	}
+	return faults
+}
+
+// Stager runs perago_stage tasks. It keeps no state between them.
+type Stager struct {
+	Lake     Lake
+	Root     *os.Root
+	Identity txn.ConductorIdentity
+	Allowed  txn.AllowList
+	// UploadConcurrency is how many uploads one task has under way.
+	UploadConcurrency int
+	// NewExecutionID gives a fresh UUIDv7.
+	NewExecutionID func() (txn.ExecutionID, error)
+	// WorkflowURL is a workflow's page in Conductor's UI; nil when there is none.
+	WorkflowURL func(txn.WorkflowID) string
+	// Staged counts what was staged; nil when nobody counts.
+	Staged func(plan projection.Plan)
+}
+
+// Result is what the task's output says.
+type Result struct {
+	Workspace txn.Workspace
+	Staged    txn.Staged
+}
+
+// Output is the task's output.
+func (r Result) Output() map[string]any {
+	return map[string]any{"workspace": r.Workspace, "staged": r.Staged}
+}
+
+// Run stages one task. Its error is for txn.ResultOf.
+func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Result, error) {
+	end := attempt.Phase("validate")
+	run, err := s.prepare(ctx, task, attempt)
+	end()
+	if err != nil {
+		return Result{}, err
+	}
+	if run.input.ReadOnly {
+		run.staged.ReadOnly = true
+		return run.finish(ctx)
+	}
+
+	end = attempt.Phase("scan")
+	entries, err := projection.Scan(ctx, s.Root, run.directory)
+	end()
+	if err != nil {
+		return Result{}, fmt.Errorf("scan %s: %w", run.input.Directory, err)
+	}
+	if len(entries) == 0 && !run.input.AllowEmpty {
+		return Result{}, fmt.Errorf("%s holds no files, which would remove everything under %s; if that is meant, set allow_empty: true", run.input.Directory, run.input.Prefix)
+	}
+
+	end = attempt.Phase("compare")
+	remote := s.Lake.Objects(ctx, run.repository(), run.staged.InputRef, run.input.Prefix)
+	plan, err := projection.Diff(ctx, run.input.Prefix, entries, remote, projection.Hasher(s.Root, run.directory), runtime.GOMAXPROCS(0))
+	end()
+	if err != nil {
+		return Result{}, fmt.Errorf("compare %s with %s at %s: %w", run.input.Directory, run.input.Prefix, run.staged.InputRef.Short(), err)
+	}
+	run.staged.Added, run.staged.Changed = len(plan.Added), len(plan.Changed)
+	run.staged.Removed, run.staged.Unchanged = len(plan.Removed), plan.Unchanged
+	if plan.Empty() {
+		run.staged.NoOp = true
+		return run.finish(ctx)
+	}
+
+	if err := run.apply(ctx, plan); err != nil {
+		return Result{}, err
+	}
+	if s.Staged != nil {
+		s.Staged(plan)
+	}
+	return run.finish(ctx)
+}
+
+// execution is one run of an attempt.
+type execution struct {
+	*Stager
+	task      txn.Task
+	attempt   Attempt
+	input     txn.StageInput
+	directory string
+	staged    txn.Staged
+}
+
+// prepare checks the input whole, asks the fence, and requires that the input
+// ref exists: nothing has been created yet.
+func (s *Stager) prepare(ctx context.Context, task txn.Task, attempt Attempt) (*execution, error) {
+	input, err := txn.ParseStageInput(task.Input, s.Allowed)
+	if err != nil {
+		return nil, err
+	}
+	run := &execution{Stager: s, task: task, attempt: attempt, input: input}
+	if !input.ReadOnly {
+		if run.directory, err = txn.SourceDirectory(s.Root.Name(), task.Workflow, input.Directory); err != nil {
+			return nil, err
+		}
+	}
+	if err := attempt.Current(ctx); err != nil {
+		return nil, err
+	}
+	id, err := s.NewExecutionID()
+	if err != nil {
+		return nil, err
+	}
+	run.staged = txn.Staged{
+		Repository: input.Workspace.Repository, Branch: input.Workspace.Branch,
+		Commit: input.Workspace.Ref, InputRef: input.Workspace.Ref, Prefix: input.Prefix,
+		Key:  txn.NewLogicalTaskKey(task.Workflow, task.ReferenceName, task.Iteration),
+		Task: task.ID, RetryCount: task.RetryCount, PollCount: task.PollCount, StartTime: task.StartTime,
+		Execution: id,
+	}
+	_, err = s.Lake.Commit(ctx, run.repository(), input.Workspace.Ref)
+	switch {
+	case errors.Is(err, txn.ErrNotFound), errors.Is(err, txn.ErrGone):
+		return nil, errors.Join(txn.Terminalf("workspace.ref", "%s holds no commit %s; start a new workflow from a commit that `perago ref` prints", input.Workspace.Repository, input.Workspace.Ref), err)
+	case err != nil:
+		return nil, fmt.Errorf("read the input ref: %w", err)
+	}
+	return run, nil
+}
+
+func (e *execution) repository() txn.Repository { return e.input.Workspace.Repository }
+
+// apply makes the staging branch and everything on it.
+func (e *execution) apply(ctx context.Context, plan projection.Plan) error {
+	// The scan and hashing may have taken minutes.
+	if err := e.attempt.Current(ctx); err != nil {
+		return err
+	}
+	branch := txn.NewStagingName(e.Identity, e.task.Workflow, e.staged.Key, e.task.RetryCount, e.staged.Execution).Branch()
+	end := e.attempt.Phase("branch")
+	err := e.Lake.CreateBranch(ctx, e.repository(), branch, e.staged.InputRef)
+	end()
+	if err != nil {
+		return fmt.Errorf("create branch %s: %w", branch, err)
+	}
+	e.staged.StagingBranch = branch
+
+	end = e.attempt.Phase("upload")
+	err = e.upload(ctx, branch, plan)
+	end()
+	if err != nil {
+		return err
+	}
+	e.staged.Bytes = plan.Bytes
+
+	if len(plan.Removed) > 0 {
+		end = e.attempt.Phase("remove")
+		err = e.Lake.DeleteObjects(ctx, e.repository(), branch, plan.Removed)
+		end()
+		if err != nil {
+			return fmt.Errorf("remove %d objects from %s: %w", len(plan.Removed), branch, err)
+		}
+	}
+
+	end = e.attempt.Phase("commit")
+	defer end()
+	record := txn.Record{
+		Phase: txn.PhaseTry, Key: e.staged.Key, Workflow: e.task.Workflow,
+		Task: e.task.ID, RetryCount: e.task.RetryCount, Execution: e.staged.Execution,
+		InputRef: e.staged.InputRef, TargetBranch: e.staged.Branch, Prefix: e.staged.Prefix, StagingBranch: branch,
+	}
+	message := fmt.Sprintf("Stage %s of %s for %s", e.task.ReferenceName, e.input.Prefix, e.staged.Branch)
+	commit, err := e.Lake.CreateCommit(ctx, e.repository(), branch, message, record.Metadata(e.workflowURL()))
+	if err != nil {
+		return fmt.Errorf("commit %s: %w", branch, err)
+	}
+	if len(commit.Parents) != 1 || commit.Parents[0] != e.staged.InputRef {
+		return fmt.Errorf("the commit %s of %s has parents %v, not the input ref alone; somebody else wrote the branch", commit.ID, branch, commit.Parents)
+	}
+	e.staged.Commit = commit.ID
+	return nil
+}
+
+// finish asks the fence a last time: what a stale attempt staged stays on its
+// branch, unannounced.
+func (e *execution) finish(ctx context.Context) (Result, error) {
+	if err := e.attempt.Current(ctx); err != nil {
+		return Result{}, err
+	}
+	return Result{Workspace: e.input.Workspace, Staged: e.staged}, nil
+}
+
+func (e *execution) workflowURL() string {
+	if e.WorkflowURL == nil {
+		return ""
+	}
+	return e.WorkflowURL(e.task.Workflow)
+}
