@@ -1,0 +1,128 @@
+package conductor
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/antihax/optional"
+	"github.com/conductor-sdk/conductor-go/sdk/client"
+	"github.com/conductor-sdk/conductor-go/sdk/model"
+
+	"perago/pkg/txn"
+)
+
+// PollRequest asks for tasks of one type.
+type PollRequest struct {
+	Type txn.TaskType
+	// Domain is the task domain, "" for the queue without one. Conductor takes an
+	// empty parameter for a domain of that name, so "" is never sent.
+	Domain string
+	// Worker is what Conductor records as the task's worker.
+	Worker txn.WorkerID
+	// Count is the most tasks to hand out, at least 1.
+	Count int
+	// Wait is how long the server may wait for the first one, to the millisecond.
+	// A waiting poll is not woken by a new task: the task is handed out when the
+	// wait ends (seen on Conductor 3.15.0), so keep it at 100 ms or less.
+	Wait time.Duration
+}
+
+// Poll takes up to Count tasks; none is an empty result and no error. Each is
+// IN_PROGRESS for the worker, with its input and its complete definition as the
+// server sent them: numbers are not rounded.
+//
+// When the answer is lost (retryable) the server may have handed out tasks that
+// nobody runs; it hands them out again after their response timeout.
+func (c *Client) Poll(ctx context.Context, request PollRequest) ([]txn.Task, error) {
+	call := c.call(http.MethodGet, "/tasks/poll/batch/"+segment(request.Type), effectNone)
+	options := &client.TaskResourceApiBatchPollOpts{
+		Workerid: optional.NewString(string(request.Worker)),
+		Count:    optional.NewInt32(clampInt32(int64(request.Count))),
+		Timeout:  optional.NewInt32(clampInt32(request.Wait.Milliseconds())),
+	}
+	if request.Domain != "" {
+		options.Domain = optional.NewString(request.Domain)
+	}
+	_, response, err := c.tasks.BatchPoll(ctx, segment(request.Type), options)
+	raw, err := call.settle(response, err)
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	var polled []wireTask
+	if err := json.Unmarshal(raw, &polled); err != nil {
+		return nil, call.malformed(response.StatusCode, response.Header, raw, "not a list of tasks: "+err.Error())
+	}
+	tasks := make([]txn.Task, 0, len(polled))
+	for _, one := range polled {
+		if !one.complete() {
+			return nil, call.malformed(response.StatusCode, response.Header, raw, "a task without an id, a workflow or a status")
+		}
+		tasks = append(tasks, one.task())
+	}
+	return tasks, nil
+}
+
+// Task reads one task. One that does not exist, or no longer does after a
+// restart, is txn.ErrNotFound: Conductor 3.15.0 answers 204, others 404.
+func (c *Client) Task(ctx context.Context, id txn.TaskID) (txn.Task, error) {
+	call := c.call(http.MethodGet, "/tasks/"+segment(id), effectNone)
+	_, response, err := c.tasks.GetTask(ctx, segment(id))
+	raw, err := call.settle(response, err)
+	if err != nil {
+		return txn.Task{}, err
+	}
+	if raw == nil || string(raw) == "null" {
+		return txn.Task{}, call.missing(response.StatusCode)
+	}
+	var read wireTask
+	if err := json.Unmarshal(raw, &read); err != nil {
+		return txn.Task{}, call.malformed(response.StatusCode, response.Header, raw, "not a task: "+err.Error())
+	}
+	if !read.complete() || read.TaskId != string(id) {
+		return txn.Task{}, call.malformed(response.StatusCode, response.Header, raw, "not the task that was asked for")
+	}
+	return read.task(), nil
+}
+
+// Update reports a task. It may be sent again after a retryable error: Conductor
+// ignores an update of a task that is over, and answers 200 to it all the same,
+// so a nil error does not say that the update counted. An unknown task or
+// workflow is txn.ErrNotFound.
+//
+// A plain IN_PROGRESS gives the task back to its queue; it is no heartbeat.
+func (c *Client) Update(ctx context.Context, result txn.TaskResult) error {
+	call := c.call(http.MethodPost, "/tasks", effectRepeatable)
+	_, response, err := c.tasks.UpdateTask(ctx, &model.TaskResult{
+		TaskId:                string(result.Task),
+		WorkflowInstanceId:    string(result.Workflow),
+		WorkerId:              string(result.Worker),
+		Status:                model.TaskResultStatus(result.Status),
+		ReasonForIncompletion: result.Reason,
+		OutputData:            result.Output,
+		CallbackAfterSeconds:  result.CallbackAfterSeconds,
+	})
+	_, err = call.settle(response, err)
+	return err
+}
+
+// ExtendLease starts the task's response timeout anew and leaves the task with
+// its worker. For a task that is over the server answers 200 and does nothing:
+// read the task to know. It may be sent again.
+func (c *Client) ExtendLease(ctx context.Context, workflow txn.WorkflowID, task txn.TaskID, worker txn.WorkerID) error {
+	call := c.call(http.MethodPost, "/tasks", effectRepeatable)
+	// The SDK's TaskResult has no extendLease.
+	body, err := json.Marshal(map[string]any{
+		"workflowInstanceId": workflow, "taskId": task, "workerId": worker,
+		"status": txn.TaskInProgress, "extendLease": true,
+	})
+	if err != nil {
+		return call.notSent(err, nil, "")
+	}
+	_, err = c.send(ctx, call, nil, body)
+	return err
+}
+
+func clampInt32(n int64) int32 { return int32(max(0, min(n, math.MaxInt32))) }
