@@ -1,0 +1,353 @@
+package cleanup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"perago/pkg/txn"
+)
+
+// Lake is what cleanup asks of lakeFS. Every method sends its request under ctx
+// and fails with a *txn.ServerError.
+type Lake interface {
+	// Commit reads a commit by its full id.
+	Commit(ctx context.Context, repository txn.Repository, id txn.CommitID) (txn.Commit, error)
+	// Head reads the commit that a branch points at.
+	Head(ctx context.Context, repository txn.Repository, branch txn.Branch) (txn.CommitID, error)
+	// History reads the first-parent commits from a commit down to, not including,
+	// stopAt, newest first, at most limit of them; reached says that stopAt was
+	// met.
+	History(ctx context.Context, repository txn.Repository, from, stopAt txn.CommitID, limit int) (commits []txn.Commit, reached bool, err error)
+	// Branches lists every branch, hidden ones too, whose name begins so.
+	Branches(ctx context.Context, repository txn.Repository, prefix string) ([]txn.BranchHead, error)
+	// DeleteBranch may be repeated; txn.ErrNotFound when there is none.
+	DeleteBranch(ctx context.Context, repository txn.Repository, branch txn.Branch) error
+}
+
+// Workflows is what cleanup asks of Conductor.
+type Workflows interface {
+	// Workflow reads a workflow with its tasks; txn.ErrNotFound when there is none.
+	Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow, error)
+}
+
+// Attempt is what cleanup needs of the worker that runs it.
+type Attempt interface {
+	// Current is the attempt fence: a *txn.StaleAttemptError when this attempt may
+	// no longer act.
+	Current(ctx context.Context) error
+	// Phase times a part of the work until the returned function is called.
+	Phase(name string) (end func())
+}
+
+// Config is the cleanup worker's own configuration.
+type Config struct {
+	TTL time.Duration `env:"PERAGO_SWEEP_TTL,default=24h" desc:"Age at which a staging branch of a workflow that has ended goes, published or not; until then an operator's retry finds its evidence"`
+}
+
+// Validate reports every fault of the configuration.
+func (c Config) Validate() []error {
+	if c.TTL < 0 {
+		return []error{fmt.Errorf("PERAGO_SWEEP_TTL is %s; it must not be negative", c.TTL)}
+	}
+	return nil
+}
+
+// Cleaner runs perago_cleanup tasks. It keeps no state between them.
+type Cleaner struct {
+	Lake      Lake
+	Workflows Workflows
+	Identity  txn.ConductorIdentity
+	Allowed   txn.AllowList
+	TTL       time.Duration
+	// Now is the clock that the age of a branch is measured by.
+	Now func() time.Time
+	// Decided hears what became of each branch: deleted, kept or failed; nil when
+	// nobody listens.
+	Decided func(repository txn.Repository, branch txn.Branch, state, reason string)
+}
+
+// The states of a branch after a cleanup; also a metric label.
+const (
+	StateDeleted = "deleted"
+	StateKept    = "kept"
+	StateFailed  = "failed"
+)
+
+// Kept is a branch that stays, and why.
+type Kept struct {
+	Branch txn.Branch `json:"branch"`
+	Reason string     `json:"reason"`
+}
+
+// Result is what the task's output says. No list is nil.
+type Result struct {
+	Deleted []txn.Branch
+	Kept    []Kept
+	Errors  []string
+}
+
+// Output is the task's output.
+func (r Result) Output() map[string]any {
+	return map[string]any{"deleted": r.Deleted, "kept": r.Kept, "errors": r.Errors}
+}
+
+// Run cleans up for one task. It fails only when the attempt is stale or its
+// context ended; every other problem is in the result.
+func (c *Cleaner) Run(ctx context.Context, task txn.Task, attempt Attempt) (Result, error) {
+	run := &execution{
+		Cleaner: c, attempt: attempt,
+		result: Result{Deleted: []txn.Branch{}, Kept: []Kept{}, Errors: []string{}},
+	}
+	err := run.run(ctx, task)
+	var stale *txn.StaleAttemptError
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return run.result, context.Cause(ctx)
+	case errors.As(err, &stale):
+		return run.result, err
+	default:
+		run.problem(err)
+	}
+	return run.result, nil
+}
+
+// execution is one run of an attempt.
+type execution struct {
+	*Cleaner
+	attempt  Attempt
+	workflow txn.Workflow
+	// known is false when Conductor has no such workflow.
+	known  bool
+	result Result
+}
+
+func (e *execution) run(ctx context.Context, task txn.Task) error {
+	input, err := txn.ParseCleanupInput(task.Input, e.Allowed)
+	switch {
+	case err != nil:
+		return err
+	case input.Staged != nil:
+		return e.cleanStep(ctx, task, *input.Staged)
+	case input.Workflow != "":
+		return e.cleanWorkflow(ctx, input.Workflow)
+	}
+	return nil // the stage gave no output: there is nothing to clean
+}
+
+// cleanStep cleans the branches of one step of the task's own workflow.
+func (e *execution) cleanStep(ctx context.Context, task txn.Task, staged txn.Staged) error {
+	if !strings.HasPrefix(string(staged.Key), string(task.Workflow)+":") {
+		return txn.Terminalf("staged.logical_task_key", "%q is not of this workflow; to clean another one, give its workflow_id", staged.Key)
+	}
+	if staged.StagingBranch != "" {
+		if name, err := txn.ParseStagingName(staged.StagingBranch); err != nil || !name.OfStep(e.Identity, task.Workflow, staged.Key) {
+			return txn.Terminalf("staged.staging_branch", "%s is not a branch of this step under this worker's Conductor identity; set the same PERAGO_CONDUCTOR_ID for every worker", staged.StagingBranch)
+		}
+	}
+	branches, err := e.list(ctx, staged.Repository, txn.StepBranches(e.Identity, task.Workflow, staged.Key))
+	if err != nil {
+		return err
+	}
+	if err := e.readWorkflow(ctx, task.Workflow); err != nil {
+		return err
+	}
+	return e.clean(ctx, staged.Repository, branches)
+}
+
+// cleanWorkflow cleans the branches of all steps of a workflow, in the
+// repositories that its tasks name.
+func (e *execution) cleanWorkflow(ctx context.Context, workflow txn.WorkflowID) error {
+	if err := e.readWorkflow(ctx, workflow); err != nil {
+		return err
+	}
+	if !e.known {
+		return fmt.Errorf("workflow %s is unknown to this Conductor, so its repositories are not known", workflow)
+	}
+	for _, repository := range repositoriesOf(e.workflow) {
+		if !e.Allowed.AllowsRepository(repository) {
+			e.problem(fmt.Errorf("repository %s is not in PERAGO_ALLOWED_REPOSITORIES of this worker; its branches were not touched", repository))
+			continue
+		}
+		branches, err := e.list(ctx, repository, txn.WorkflowBranches(e.Identity, workflow))
+		if err == nil {
+			// What the listing shows is decided on tasks read after it: a branch made
+			// later is not in it, and one made before has its task in the read.
+			err = e.readWorkflow(ctx, workflow)
+		}
+		if err == nil {
+			err = e.clean(ctx, repository, branches)
+		}
+		var stale *txn.StaleAttemptError
+		switch {
+		case errors.As(err, &stale), ctx.Err() != nil:
+			return err
+		case err != nil:
+			e.problem(err)
+		}
+	}
+	return nil
+}
+
+func (e *execution) list(ctx context.Context, repository txn.Repository, prefix string) ([]txn.BranchHead, error) {
+	defer e.attempt.Phase("list")()
+	branches, err := e.Lake.Branches(ctx, repository, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("list the staging branches of %s: %w", repository, err)
+	}
+	return branches, nil
+}
+
+func (e *execution) readWorkflow(ctx context.Context, id txn.WorkflowID) error {
+	defer e.attempt.Phase("read")()
+	workflow, err := e.Workflows.Workflow(ctx, id)
+	switch {
+	case errors.Is(err, txn.ErrNotFound):
+		e.workflow, e.known = txn.Workflow{ID: id}, false
+		return nil
+	case err != nil:
+		return fmt.Errorf("read workflow %s: %w", id, err)
+	}
+	e.workflow, e.known = workflow, true
+	return nil
+}
+
+// clean decides on each branch and deletes exactly the names decided, with the
+// attempt fence before each.
+func (e *execution) clean(ctx context.Context, repository txn.Repository, branches []txn.BranchHead) error {
+	defer e.attempt.Phase("delete")()
+	for _, branch := range branches {
+		decision, err := e.decide(ctx, repository, branch)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return err
+		case err != nil:
+			e.failed(repository, branch.Name, err)
+			continue
+		case !decision.Delete:
+			e.keep(repository, branch.Name, decision.Reason)
+			continue
+		}
+		if err := e.attempt.Current(ctx); err != nil {
+			return err
+		}
+		switch err := e.Lake.DeleteBranch(ctx, repository, branch.Name); {
+		case err == nil, errors.Is(err, txn.ErrNotFound):
+			e.result.Deleted = append(e.result.Deleted, branch.Name)
+			e.decided(repository, branch.Name, StateDeleted, decision.Reason)
+		case ctx.Err() != nil:
+			return err
+		default:
+			e.failed(repository, branch.Name, fmt.Errorf("delete branch %s: %w", branch.Name, err))
+		}
+	}
+	return nil
+}
+
+func (e *execution) decide(ctx context.Context, repository txn.Repository, branch txn.BranchHead) (txn.CleanupDecision, error) {
+	name, err := txn.ParseStagingName(branch.Name)
+	if err != nil {
+		return txn.CleanupDecision{Reason: "its name is not one that perago gives"}, nil
+	}
+	if !name.OfWorkflow(e.Identity, e.workflow.ID) {
+		return txn.CleanupDecision{Reason: "it is another workflow's"}, nil
+	}
+	facts := txn.CleanupFacts{
+		WorkflowKnown: e.known, WorkflowStatus: e.workflow.Status,
+		StepOpen: txn.StepOpen(e.workflow, name),
+		Age:      e.Now().Sub(name.Execution.Time()), TTL: e.TTL,
+	}
+	if facts.Settled, facts.SettledWhy, err = e.settled(ctx, repository, name, branch.Head); err != nil {
+		return txn.CleanupDecision{}, err
+	}
+	return txn.DecideCleanup(facts), nil
+}
+
+// settled reads the target and says whether the branch can still be needed.
+func (e *execution) settled(ctx context.Context, repository txn.Repository, name txn.StagingName, head txn.CommitID) (bool, string, error) {
+	commit, err := e.Lake.Commit(ctx, repository, head)
+	if err != nil {
+		return false, "", fmt.Errorf("read the commit of branch %s: %w", name.Branch(), err)
+	}
+	record, err := txn.ParseRecord(commit.Metadata)
+	if err != nil || record.Execution != name.Execution {
+		// The branch still points at what it was cut from: nothing was committed on
+		// it, so nothing of it can have been published.
+		return false, "nothing was committed on it, and its execution may still be at work", nil
+	}
+	targetHead, err := e.Lake.Head(ctx, repository, record.TargetBranch)
+	if err != nil {
+		return false, "", fmt.Errorf("read the head of %s: %w", record.TargetBranch, err)
+	}
+	published, reached, err := e.Lake.History(ctx, repository, targetHead, record.InputRef, txn.HistoryLimit)
+	if err != nil {
+		return false, "", fmt.Errorf("read the history of %s: %w", record.TargetBranch, err)
+	}
+	facts := txn.SettledFacts{Source: name.Source > 0, HeadIsInput: targetHead == record.InputRef}
+	if facts.Source {
+		facts.HeadIsBase = len(commit.Parents) == 1 && targetHead == commit.Parents[0]
+		facts.Landed = slices.ContainsFunc(published, func(c txn.Commit) bool {
+			landed, err := txn.ParseRecord(c.Metadata)
+			return err == nil && landed.Phase == txn.PhaseConfirm && landed.Execution == name.Execution
+		})
+		settled, why := txn.Settled(facts)
+		return settled, why, nil
+	}
+	decision, err := txn.DecidePublish(txn.PublishFacts{
+		Step: txn.Step{
+			Repository: repository, Branch: record.TargetBranch, Workflow: record.Workflow,
+			Key: record.Key, Prefix: record.Prefix, InputRef: record.InputRef,
+		},
+		Staged: txn.Staged{Execution: name.Execution, Commit: commit.ID, InputRef: record.InputRef},
+		Wanted: commit.MetaRange, Head: targetHead, Range: published, Reached: reached,
+	})
+	facts.WouldAdopt = err == nil && decision.Action == txn.PublishAdopt
+	settled, why := txn.Settled(facts)
+	return settled, why, nil
+}
+
+// repositoriesOf is every repository that the workflow's tasks of ours were
+// given, in order.
+func repositoriesOf(workflow txn.Workflow) []txn.Repository {
+	found := map[txn.Repository]bool{}
+	for _, task := range workflow.Tasks {
+		if !task.Type.IsStage() && !task.Type.IsPublish() && !task.Type.IsCleanup() {
+			continue
+		}
+		var input struct {
+			Workspace struct {
+				Repository txn.Repository `json:"repository"`
+			} `json:"workspace"`
+		}
+		if json.Unmarshal(task.Input, &input) == nil && input.Workspace.Repository != "" {
+			found[input.Workspace.Repository] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+func (e *execution) keep(repository txn.Repository, branch txn.Branch, reason string) {
+	e.result.Kept = append(e.result.Kept, Kept{Branch: branch, Reason: reason})
+	e.decided(repository, branch, StateKept, reason)
+}
+
+func (e *execution) failed(repository txn.Repository, branch txn.Branch, err error) {
+	e.problem(err)
+	e.decided(repository, branch, StateFailed, err.Error())
+}
+
+func (e *execution) problem(err error) {
+	e.result.Errors = append(e.result.Errors, err.Error())
+}
+
+func (e *execution) decided(repository txn.Repository, branch txn.Branch, state, reason string) {
+	if e.Decided != nil {
+		e.Decided(repository, branch, state, reason)
+	}
+}
