@@ -19,39 +19,62 @@ import (
 const (
 	pollInterval = 50 * time.Millisecond
 	portAttempts = 5
-	stopGrace    = 15 * time.Second
 )
 
 // errPortTaken: somebody else listened on the port between our choosing it and
 // the server's binding it.
 var errPortTaken = errors.New("the port was taken")
 
+// ServerConfig says how to run one server. Name, LogPath, Command and Ready are
+// required.
+type ServerConfig struct {
+	Name    string // for messages
+	LogPath string // gets the server's output, after what is there already
+	// Command makes the command that serves on the given port of 127.0.0.1. It
+	// is called for each start; its output and process attributes are set here.
+	Command func(port int) *exec.Cmd
+	// Ready returns nil when this very process serves: a stranger's server on a
+	// port that we lost would answer a health check as well. log is what the
+	// process has written so far.
+	Ready func(ctx context.Context, port int, log []byte) error
+	// StartTimeout bounds Start, one minute if 0.
+	StartTimeout time.Duration
+	// Grace is how long Stop waits after SIGTERM, 15 s if 0.
+	Grace time.Duration
+	// Detach lets the server outlive this process.
+	Detach bool
+}
+
 // Server is one server as a child process in its own session. It may be
-// stopped and started again on the same port and the same data. Its methods
-// may be called from several goroutines, but not two of them at once with a
-// sensible result.
+// stopped and started again on the same port and the same data. It is made for
+// both real servers and serves as well for any other, such as a worker with its
+// health listener. Its methods may be called from several goroutines.
 type Server struct {
-	name         string
-	logPath      string
-	detach       bool // outlives this process
-	grace        time.Duration
-	startTimeout time.Duration
-	choosePort   func() (int, error)
-	command      func(port int) *exec.Cmd
-	// ready reports whether this very process serves: a stranger's server on
-	// a port that we lost would answer a health check as well.
-	ready func(ctx context.Context, port int, log []byte) error
+	ServerConfig
+	choosePort func() (int, error)
 
 	mu   sync.Mutex
 	port int // 0 until the first start succeeded
 	proc *process
+	exit int // of the last run that ended under Stop or Kill
 }
 
 // process is one run of a server.
 type process struct {
-	pid  int
-	done chan struct{} // closed when it has ended and was waited for
-	err  error         // how it ended; read after done
+	pid   int
+	done  chan struct{}    // closed when it has ended and was waited for
+	state *os.ProcessState // how it ended; read after done
+}
+
+// NewServer does not start it.
+func NewServer(config ServerConfig) *Server {
+	if config.StartTimeout == 0 {
+		config.StartTimeout = time.Minute
+	}
+	if config.Grace == 0 {
+		config.Grace = 15 * time.Second
+	}
+	return &Server{ServerConfig: config, choosePort: FreePort}
 }
 
 // URL is the server's address without a path, for example
@@ -72,8 +95,13 @@ func (s *Server) Pid() int {
 	return s.proc.pid
 }
 
-// LogPath is the file that holds the server's output.
-func (s *Server) LogPath() string { return s.logPath }
+// ExitCode is how the last run ended that Stop or Kill ended: 0 for a clean
+// exit, -1 when a signal ended it.
+func (s *Server) ExitCode() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.exit
+}
 
 // Start starts the server and returns when it serves. The first start chooses
 // a free port, later ones use the same. On an error no process is left.
@@ -81,7 +109,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != nil {
-		return fmt.Errorf("%s runs already, pid %d", s.name, s.proc.pid)
+		return fmt.Errorf("%s runs already, pid %d", s.Name, s.proc.pid)
 	}
 	if s.port != 0 {
 		return s.startOn(ctx, s.port)
@@ -104,7 +132,7 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) startOn(ctx context.Context, port int) error {
-	log, err := os.OpenFile(s.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(s.LogPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
@@ -113,11 +141,11 @@ func (s *Server) startOn(ctx context.Context, port int) error {
 	if err != nil {
 		return err
 	}
-	cmd := s.command(port)
+	cmd := s.Command(port)
 	cmd.Stdout, cmd.Stderr = log, log
-	proc, err := startProcess(cmd, s.detach)
+	proc, err := startProcess(cmd, s.Detach)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
+		return fmt.Errorf("start %s: %w", s.Name, err)
 	}
 	if err := s.waitReady(ctx, proc, port, begin); err != nil {
 		proc.kill()
@@ -128,7 +156,7 @@ func (s *Server) startOn(ctx context.Context, port int) error {
 }
 
 func (s *Server) waitReady(ctx context.Context, proc *process, port int, begin int64) error {
-	ctx, cancel := context.WithTimeout(ctx, s.startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.StartTimeout)
 	defer cancel()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -138,7 +166,7 @@ func (s *Server) waitReady(ctx context.Context, proc *process, port int, begin i
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not come up on port %d (%w; last seen: %v); its log ends:\n%s",
-				s.name, port, ctx.Err(), last, tail(s.logFrom(begin)))
+				s.Name, port, ctx.Err(), last, tail(s.logFrom(begin)))
 		case <-proc.done:
 			ended = true
 		case <-tick.C:
@@ -147,13 +175,13 @@ func (s *Server) waitReady(ctx context.Context, proc *process, port int, begin i
 		// Conductor stays alive with no listener when its port is taken, so
 		// the exit of the process is not enough to see it.
 		if bytes.Contains(log, []byte("already in use")) {
-			return fmt.Errorf("%s on port %d: %w", s.name, port, errPortTaken)
+			return fmt.Errorf("%s on port %d: %w", s.Name, port, errPortTaken)
 		}
 		if ended {
-			return fmt.Errorf("%s ended while starting (%s); its log ends:\n%s", s.name, exitText(proc.err), tail(log))
+			return fmt.Errorf("%s ended while starting (%s); its log ends:\n%s", s.Name, proc.state, tail(log))
 		}
 		attempt, cancelAttempt := context.WithTimeout(ctx, 2*time.Second)
-		last = s.ready(attempt, port, log)
+		last = s.Ready(attempt, port, log)
 		cancelAttempt()
 		if last == nil {
 			return nil
@@ -174,15 +202,17 @@ func (s *Server) Stop() error {
 	s.proc = nil
 	select {
 	case <-proc.done:
-		return fmt.Errorf("%s had ended by itself (%s); its log ends:\n%s", s.name, exitText(proc.err), tail(s.logFrom(0)))
+		s.exit = proc.state.ExitCode()
+		return fmt.Errorf("%s had ended by itself (%s); its log ends:\n%s", s.Name, proc.state, tail(s.logFrom(0)))
 	default:
 	}
 	proc.signal(syscall.SIGTERM)
 	select {
 	case <-proc.done:
-	case <-time.After(s.grace):
+	case <-time.After(s.Grace):
 	}
 	proc.kill()
+	s.exit = proc.state.ExitCode()
 	return nil
 }
 
@@ -192,12 +222,13 @@ func (s *Server) Kill() {
 	defer s.mu.Unlock()
 	if s.proc != nil {
 		s.proc.kill()
+		s.exit = s.proc.state.ExitCode()
 		s.proc = nil
 	}
 }
 
 func (s *Server) logFrom(offset int64) []byte {
-	b, err := os.ReadFile(s.logPath)
+	b, err := os.ReadFile(s.LogPath)
 	if err != nil || int64(len(b)) < offset {
 		return nil
 	}
@@ -223,7 +254,8 @@ func startProcess(cmd *exec.Cmd, detach bool) (*process, error) {
 		if err != nil {
 			return
 		}
-		proc.err = cmd.Wait()
+		_ = cmd.Wait() // its error says what the state says
+		proc.state = cmd.ProcessState
 		close(proc.done)
 	}()
 	return proc, <-started
@@ -240,22 +272,15 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// freePort asks the kernel for a free port of 127.0.0.1. It may be taken again
+// FreePort asks the kernel for a free port of 127.0.0.1. It may be taken again
 // before it is used: a caller has to be ready for that.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-func exitText(err error) string {
-	if err == nil {
-		return "exit status 0"
-	}
-	return err.Error()
 }
 
 // tail is the last lines of a log, short enough for an error message.

@@ -75,7 +75,7 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	st.SecretAccessKey = randomHex(20)
 	st.LakeFS = lakeFSServer(bin, st.dir, filepath.Join(logDir, "lakefs.log"), st.Servers)
 	st.Conductor = conductorServer(bin, st.dir, filepath.Join(logDir, "conductor.log"))
-	st.LakeFS.detach, st.Conductor.detach = opts.Detach, opts.Detach
+	st.LakeFS.Detach, st.Conductor.Detach = opts.Detach, opts.Detach
 
 	failed := make(chan error, 2)
 	for _, s := range []*Server{st.LakeFS, st.Conductor} {
@@ -125,9 +125,10 @@ func (st *Stack) Stop() error {
 func lakeFSServer(bin Binaries, dir, logPath string, keys Servers) *Server {
 	data := filepath.Join(dir, "lakefs")
 	encrypt := randomHex(16)
-	return &Server{
-		name: "lakeFS", logPath: logPath, grace: stopGrace, startTimeout: time.Minute, choosePort: freePort,
-		command: func(port int) *exec.Cmd {
+	return NewServer(ServerConfig{
+		Name:    "lakeFS",
+		LogPath: logPath,
+		Command: func(port int) *exec.Cmd {
 			cmd := exec.Command(bin.LakeFS, "run")
 			cmd.Dir = dir
 			cmd.Env = append(baseEnv(dir),
@@ -149,7 +150,7 @@ func lakeFSServer(bin Binaries, dir, logPath string, keys Servers) *Server {
 			)
 			return cmd
 		},
-		ready: func(ctx context.Context, port int, _ []byte) error {
+		Ready: func(ctx context.Context, port int, _ []byte) error {
 			base := fmt.Sprintf("http://127.0.0.1:%d", port)
 			if err := getOK(ctx, base+"/_health", "", ""); err != nil {
 				return err
@@ -157,13 +158,15 @@ func lakeFSServer(bin Binaries, dir, logPath string, keys Servers) *Server {
 			// Only our own server knows these keys.
 			return getOK(ctx, base+"/api/v1/user", keys.AccessKeyID, keys.SecretAccessKey)
 		},
-	}
+	})
 }
 
 func conductorServer(bin Binaries, dir, logPath string) *Server {
-	return &Server{
-		name: "Conductor", logPath: logPath, grace: stopGrace, startTimeout: 3 * time.Minute, choosePort: freePort,
-		command: func(port int) *exec.Cmd {
+	return NewServer(ServerConfig{
+		Name:         "Conductor",
+		LogPath:      logPath,
+		StartTimeout: 3 * time.Minute, // a JVM on a busy machine
+		Command: func(port int) *exec.Cmd {
 			cmd := exec.Command(javaCommand(), "-Xmx1g",
 				"-Djava.io.tmpdir="+filepath.Join(dir, "tmp"),
 				"-jar", bin.ConductorJar,
@@ -182,14 +185,14 @@ func conductorServer(bin Binaries, dir, logPath string) *Server {
 			cmd.Env = baseEnv(dir)
 			return cmd
 		},
-		ready: func(ctx context.Context, port int, log []byte) error {
+		Ready: func(ctx context.Context, port int, log []byte) error {
 			// The log line says that the port is this process's.
 			if !strings.Contains(string(log), fmt.Sprintf("Tomcat started on port(s): %d ", port)) {
 				return errors.New("its web server has not started yet")
 			}
 			return getOK(ctx, fmt.Sprintf("http://127.0.0.1:%d/health", port), "", "")
 		},
-	}
+	})
 }
 
 // baseEnv is small on purpose: both servers read settings from variables and

@@ -55,21 +55,21 @@ func helper(mode, addr string) {
 
 func helperServer(t *testing.T, mode string) *Server {
 	t.Helper()
-	s := &Server{
-		name: "helper", logPath: filepath.Join(t.TempDir(), "log"), choosePort: freePort,
-		grace: 10 * time.Second, startTimeout: 20 * time.Second,
-		command: func(port int) *exec.Cmd {
+	s := NewServer(ServerConfig{
+		Name:    "helper",
+		LogPath: filepath.Join(t.TempDir(), "log"),
+		Command: func(port int) *exec.Cmd {
 			cmd := exec.Command(os.Args[0], fmt.Sprintf("127.0.0.1:%d", port))
 			cmd.Env = append(os.Environ(), helperEnv+"="+mode)
 			return cmd
 		},
-		ready: func(ctx context.Context, port int, log []byte) error {
+		Ready: func(ctx context.Context, port int, log []byte) error {
 			if !strings.Contains(string(log), "serving") {
 				return errors.New("not serving")
 			}
 			return getOK(ctx, fmt.Sprintf("http://127.0.0.1:%d/", port), "", "")
 		},
-	}
+	})
 	t.Cleanup(s.Kill)
 	return s
 }
@@ -116,9 +116,8 @@ func TestServerThatDoesNotComeUp(t *testing.T) {
 		t.Run(tt.mode, func(t *testing.T) {
 			t.Parallel()
 			s := helperServer(t, tt.mode)
-			s.startTimeout = 2 * time.Second
-			if tt.mode == "dies" {
-				s.startTimeout = time.Minute
+			if tt.mode == "hangs" {
+				s.StartTimeout = 2 * time.Second
 			}
 			err := s.Start(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -146,7 +145,7 @@ func TestServerTakesAnotherPort(t *testing.T) {
 			ports := []int{other.port, other.port}
 			s.choosePort = func() (int, error) {
 				if len(ports) == 0 {
-					return freePort()
+					return FreePort()
 				}
 				port := ports[0]
 				ports = ports[1:]
@@ -165,7 +164,7 @@ func TestServerTakesAnotherPort(t *testing.T) {
 func TestServerStopKillsAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	s := helperServer(t, "stubborn")
-	s.grace = 200 * time.Millisecond
+	s.Grace = 200 * time.Millisecond
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +172,8 @@ func TestServerStopKillsAfterTheGrace(t *testing.T) {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if alive(pid) {
-		t.Errorf("process %d is still there", pid)
+	if alive(pid) || s.ExitCode() != -1 {
+		t.Errorf("process %d: still there %v, exit code %d", pid, alive(pid), s.ExitCode())
 	}
 }
 
