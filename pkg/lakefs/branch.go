@@ -1,0 +1,154 @@
+package lakefs
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/treeverse/lakefs/pkg/api/apigen"
+
+	"perago/pkg/txn"
+)
+
+// pageSize is the most entries that lakeFS puts on a page.
+const pageSize = 1000
+
+// pagination is what lakeFS says behind a page.
+type pagination struct {
+	HasMore    bool   `json:"has_more"`
+	NextOffset string `json:"next_offset"`
+}
+
+// CreateBranch makes a hidden branch at a commit. It is exclusive: a name that
+// is taken is txn.ErrExists and the branch stays as it is. Not idempotent:
+// without a clear answer txn.ErrUnknownOutcome, and the branch may be there.
+func (c *Client) CreateBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
+	if err := checkRepository(repo); err != nil {
+		return err
+	}
+	if err := checkBranch(name); err != nil {
+		return err
+	}
+	if err := checkCommit(source); err != nil {
+		return err
+	}
+	hidden := true
+	return c.do(ctx, &call{operation: createBranch, want: http.StatusCreated, decode: func(body []byte) error {
+		// Plain text, the one answer of this API that is not JSON.
+		if at := strings.TrimSpace(string(body)); at != string(source) {
+			return fmt.Errorf("asked for a branch at %s, the answer is %q", source, at)
+		}
+		return nil
+	}}, func(ctx context.Context) (*http.Response, error) {
+		return c.api.CreateBranch(ctx, string(repo), apigen.CreateBranchJSONRequestBody{
+			Name: string(name), Source: string(source), Hidden: &hidden,
+		})
+	})
+}
+
+type ref struct {
+	ID       string `json:"id"`
+	CommitID string `json:"commit_id"`
+}
+
+// Head is the commit a branch points at now. Errors: txn.ErrNotFound.
+func (c *Client) Head(ctx context.Context, repo txn.Repository, branch txn.Branch) (txn.CommitID, error) {
+	if err := checkRepository(repo); err != nil {
+		return "", err
+	}
+	if err := checkBranch(branch); err != nil {
+		return "", err
+	}
+	var head txn.CommitID
+	err := c.do(ctx, &call{operation: getBranch, want: http.StatusOK, decode: asJSON(func(a ref) (err error) {
+		if a.ID != string(branch) {
+			return fmt.Errorf("asked for branch %s, answered %q", branch, a.ID)
+		}
+		head, err = txn.ParseCommitID(a.CommitID)
+		return err
+	})}, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetBranch(ctx, string(repo), string(branch))
+	})
+	if err != nil {
+		return "", err
+	}
+	return head, nil
+}
+
+// Branches are all branches whose name begins with prefix ("" is every name),
+// hidden ones included, in the order of their names.
+func (c *Client) Branches(ctx context.Context, repo txn.Repository, prefix string) ([]txn.BranchHead, error) {
+	if err := checkRepository(repo); err != nil {
+		return nil, err
+	}
+	type answer struct {
+		Pagination pagination `json:"pagination"`
+		Results    []ref      `json:"results"`
+	}
+	var (
+		all        []txn.BranchHead
+		showHidden = true
+		amount     = apigen.PaginationAmount(pageSize)
+		begins     = apigen.PaginationPrefix(prefix)
+		last       = ""
+	)
+	for more := true; more; {
+		after := apigen.PaginationAfter(last)
+		err := c.do(ctx, &call{operation: listBranches, want: http.StatusOK, decode: asJSON(func(a answer) error {
+			page := make([]txn.BranchHead, 0, len(a.Results))
+			latest := last
+			for _, r := range a.Results {
+				head, err := txn.ParseCommitID(r.CommitID)
+				if err != nil {
+					return fmt.Errorf("branch %q: %w", r.ID, err)
+				}
+				if err := advances(latest, r.ID, prefix); err != nil {
+					return err
+				}
+				latest = r.ID
+				page = append(page, txn.BranchHead{Name: txn.Branch(r.ID), Head: head})
+			}
+			if a.Pagination.HasMore && latest == last {
+				return fmt.Errorf("an empty page that says there are more after %q", last)
+			}
+			all, last, more = append(all, page...), latest, a.Pagination.HasMore
+			return nil
+		})}, func(ctx context.Context) (*http.Response, error) {
+			return c.api.ListBranches(ctx, string(repo), &apigen.ListBranchesParams{
+				Prefix: &begins, After: &after, Amount: &amount, ShowHidden: &showHidden,
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// advances holds a listing to its order. It is also what ends every page loop:
+// names that only grow run out.
+func advances(before, name, prefix string) error {
+	if name <= before {
+		return fmt.Errorf("the listing does not advance: %q after %q (is one of them not valid UTF-8?)", name, before)
+	}
+	if !strings.HasPrefix(name, prefix) {
+		return fmt.Errorf("the listing of %q holds %q", prefix, name)
+	}
+	return nil
+}
+
+// DeleteBranch removes a branch, whatever it points at. Errors: txn.ErrNotFound
+// when there is none, which is also what a repeat of a delete that landed
+// without an answer may say; txn.ErrForbidden for the default branch.
+func (c *Client) DeleteBranch(ctx context.Context, repo txn.Repository, branch txn.Branch) error {
+	if err := checkRepository(repo); err != nil {
+		return err
+	}
+	if err := checkBranch(branch); err != nil {
+		return err
+	}
+	return c.do(ctx, &call{operation: deleteBranch, want: http.StatusNoContent}, func(ctx context.Context) (*http.Response, error) {
+		return c.api.DeleteBranch(ctx, string(repo), string(branch), &apigen.DeleteBranchParams{})
+	})
+}

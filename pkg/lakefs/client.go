@@ -1,0 +1,321 @@
+package lakefs
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+	"github.com/treeverse/lakefs/pkg/api/apigen"
+
+	"perago/pkg/txn"
+)
+
+// Client calls one lakeFS server with one key. It is safe for concurrent use.
+type Client struct {
+	api    *apigen.Client
+	sender *sender
+}
+
+// New makes a client and sends nothing. A nil transport is one that keeps many
+// idle connections to the one host, because staging uploads many small files at
+// once.
+func New(cfg Config, transport http.RoundTripper) (*Client, error) {
+	if err := errors.Join(cfg.Validate()...); err != nil {
+		return nil, err
+	}
+	base, err := cfg.apiURL()
+	if err != nil {
+		return nil, err
+	}
+	if transport == nil {
+		transport = defaultTransport()
+	}
+	client := &http.Client{
+		Transport: transport,
+		// A redirect would send a second request, and the key to another host.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	s := &sender{
+		key: cfg.AccessKeyID, secret: cfg.SecretAccessKey,
+		plain: client, repeating: newRepeater(client),
+		endpoint: strings.TrimSuffix(base, apiPath),
+		redact:   newRedactor(cfg.AccessKeyID, cfg.SecretAccessKey.Reveal()),
+	}
+	api, err := apigen.NewClient(base, func(c *apigen.Client) error { c.Client = s; return nil })
+	if err != nil {
+		return nil, s.redact.error(err)
+	}
+	return &Client{api: api, sender: s}, nil
+}
+
+func defaultTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConns = 0
+	t.MaxIdleConnsPerHost = 256
+	// The bytes and the length of an object are those that were published.
+	t.DisableCompression = true
+	t.WriteBufferSize = 64 << 10
+	t.ReadBufferSize = 64 << 10
+	return t
+}
+
+// Bounds of what is read of an answer, in bytes. The largest good one is a page
+// of 1000 objects or commits with long names and much metadata.
+const (
+	largestAnswer  = 32 << 20
+	largestRefusal = 64 << 10
+)
+
+// call is one call of the API: what it is, how its answer is read, and what
+// became of it. It travels in the request's context. Only the goroutine that
+// makes the call touches it, except for the fault of a content's reader.
+type call struct {
+	operation operation
+	// subject says in a conflict what conflicted with what.
+	subject string
+	// want is the status of success.
+	want int
+	// decode reads the body of a success; nil for an answer without a body. Its
+	// error means that the answer does not say what it should.
+	decode func(body []byte) error
+	// stream hands the body of a success on unread, in body.
+	stream bool
+	// content is sent as the body of an upload.
+	content *content
+
+	sender *sender
+	method string
+	path   string
+	body   io.ReadCloser
+	// accepted is set once a success has been read.
+	accepted bool
+	// last is the failure that led to the latest repeat, kept because the end of
+	// the context may be all that the last try has to say.
+	last *txn.ServerError
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+func (c *call) localFault() error {
+	if c.content == nil {
+		return nil
+	}
+	return c.content.fault()
+}
+
+// do makes a call. send is the generated client's method, bound to its
+// arguments.
+func (c *Client) do(ctx context.Context, one *call, send func(context.Context) (*http.Response, error)) error {
+	one.sender = c.sender
+	response, err := send(context.WithValue(ctx, callKey{}, one))
+	var failed *txn.ServerError
+	switch {
+	case errors.As(err, &failed):
+		return failed
+	case err != nil && one.method == "":
+		// The generated client could not even make the request.
+		return c.sender.redact.error(err)
+	case err != nil:
+		if fault := one.localFault(); fault != nil {
+			return fault
+		}
+		return one.noAnswer(err)
+	case one.accepted:
+		// A content that grew after its announced size had been sent.
+		return one.localFault()
+	default:
+		return one.accept(response)
+	}
+}
+
+// accept reads an answer: nil when it is the success that was wanted, else a
+// *txn.ServerError.
+func (c *call) accept(response *http.Response) error {
+	if response.StatusCode == c.want && c.stream {
+		c.body, c.accepted = response.Body, true
+		return nil
+	}
+	limit := int64(largestRefusal)
+	if response.StatusCode == c.want {
+		limit = largestAnswer
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
+	_ = response.Body.Close()
+	switch {
+	case response.StatusCode != c.want:
+		// A refusal that was cut short is read for what it holds.
+		return c.answered(response, body[:min(int64(len(body)), limit)])
+	case err != nil:
+		return c.unreadable(response, body, fmt.Errorf("the answer was cut: %w", withoutURL(err)))
+	case int64(len(body)) > limit:
+		return c.unreadable(response, nil, fmt.Errorf("the answer is larger than %d bytes", limit))
+	case c.decode != nil:
+		if err := c.decode(body); err != nil {
+			return c.unreadable(response, body, err)
+		}
+	}
+	c.accepted = true
+	return nil
+}
+
+// asJSON makes a decode function: the body is one JSON value, which check then
+// looks at.
+func asJSON[T any](check func(T) error) func([]byte) error {
+	return func(body []byte) error {
+		var value T
+		if err := json.Unmarshal(body, &value); err != nil {
+			return fmt.Errorf("not the JSON that lakeFS sends: %w", err)
+		}
+		return check(value)
+	}
+}
+
+// sender is what the generated client sends its requests through.
+type sender struct {
+	endpoint string
+	key      string
+	secret   Secret
+	redact   redactor
+	// plain sends once, repeating by the policy of mayRepeat.
+	plain     *http.Client
+	repeating *retryablehttp.Client
+}
+
+// Do sends one request as its operation allows.
+func (s *sender) Do(request *http.Request) (*http.Response, error) {
+	ctx := request.Context()
+	c := callOf(ctx)
+	if c == nil {
+		return nil, errors.New("a request to lakeFS without an operation")
+	}
+	c.method, c.path = request.Method, request.URL.Path
+	request.SetBasicAuth(s.key, s.secret.Reveal())
+	request.Header.Set("User-Agent", "perago")
+
+	if !repeated[c.operation] {
+		// With GetBody set, net/http may send the request again by itself when a
+		// kept connection turns out to be closed.
+		request.GetBody = nil
+		if err := ctx.Err(); err != nil {
+			return nil, &neverSent{cause: err}
+		}
+		return s.plain.Do(request)
+	}
+
+	again := &retryablehttp.Request{Request: request}
+	var err error
+	if c.content != nil {
+		if err := c.content.prepare(); err != nil {
+			return nil, err
+		}
+		if c.content.Size > 0 {
+			err = again.SetBody(retryablehttp.ReaderFunc(c.content.reader))
+		}
+	} else {
+		again, err = retryablehttp.FromRequest(request)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Inside the loop, so that an answer cut in its body is asked for again.
+	again.SetResponseHandler(c.accept)
+	return s.repeating.Do(again)
+}
+
+// neverSent is a context that had ended before the call.
+type neverSent struct{ cause error }
+
+func (e *neverSent) Error() string { return "not sent: " + e.cause.Error() }
+func (e *neverSent) Unwrap() error { return e.cause }
+
+// redactor takes the credentials out of a text in every form they are sent or
+// likely to be echoed in.
+type redactor []string
+
+func newRedactor(key, secret string) redactor {
+	var all redactor
+	for _, value := range []string{base64.StdEncoding.EncodeToString([]byte(key + ":" + secret)), secret, key} {
+		quoted, _ := json.Marshal(value)
+		for _, form := range []string{value, url.QueryEscape(value), url.PathEscape(value), strings.Trim(string(quoted), `"`)} {
+			if form != "" {
+				all = append(all, form)
+			}
+		}
+	}
+	return all
+}
+
+func (r redactor) text(text string) string {
+	for _, secret := range r {
+		text = strings.ReplaceAll(text, secret, redacted)
+	}
+	return text
+}
+
+// error hides the credentials in an error's text and leaves what errors.Is and
+// errors.As find in it.
+func (r redactor) error(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if clean := r.text(text); clean != text {
+		return &redactedError{err: err, text: clean}
+	}
+	return err
+}
+
+type redactedError struct {
+	err  error
+	text string
+}
+
+// Not Unwrap: it would hand out the text that is hidden here.
+func (e *redactedError) Error() string        { return e.text }
+func (e *redactedError) Is(target error) bool { return errors.Is(e.err, target) }
+func (e *redactedError) As(target any) bool   { return errors.As(e.err, target) }
+
+// lakeFS's own rules for names. They are asked before a request is built: a
+// branch named ".." would turn "delete the branch" into "delete the
+// repository". Source: lakeFS 1.84.0, pkg/validator/validate.go.
+var (
+	repositoryName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{2,62}$`)
+	branchName     = regexp.MustCompile(`^\w[-\w]*$`)
+)
+
+func checkRepository(name txn.Repository) error {
+	if !repositoryName.MatchString(string(name)) {
+		return fmt.Errorf("%q is not the name of a lakeFS repository (3 to 63 of a-z, 0-9 and -): %w", name, txn.ErrRefused)
+	}
+	return nil
+}
+
+func checkBranch(name txn.Branch) error {
+	if !branchName.MatchString(string(name)) {
+		return fmt.Errorf("%q is not the name of a lakeFS branch (letters, digits, - and _): %w", name, txn.ErrRefused)
+	}
+	return nil
+}
+
+func checkCommit(id txn.CommitID) error {
+	if _, err := txn.ParseCommitID(string(id)); err != nil {
+		return fmt.Errorf("%w: %w", err, txn.ErrRefused)
+	}
+	return nil
+}
+
+func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }

@@ -1,0 +1,251 @@
+package lakefs
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"perago/pkg/txn"
+)
+
+// longestMessage bounds the server's word in an error, in bytes. A hook's
+// message stands behind lakeFS's own and has to fit.
+const longestMessage = 4 << 10
+
+const forbiddenHint = "the key lacks the permission, or a branch protection rule matches"
+
+// failed is the one place where a *txn.ServerError is made.
+func (c *call) failed(status int, class, kind error, message, hint string, cause error) *txn.ServerError {
+	return &txn.ServerError{
+		Server: "lakeFS", Method: c.method, Path: c.sender.redact.text(c.path), Status: status,
+		Class: class, Kind: kind,
+		Message: cut(c.sender.redact.text(strings.TrimSpace(message))),
+		Hint:    c.sender.redact.text(hint),
+		Cause:   c.sender.redact.error(cause),
+	}
+}
+
+// doubt is the class of a failure that does not say whether the call took
+// effect.
+func (c *call) doubt() error {
+	if once[c.operation] {
+		return txn.ErrUnknownOutcome
+	}
+	return txn.ErrRetryable
+}
+
+// noAnswer classifies a call that the transport could not carry through.
+func (c *call) noAnswer(err error) *txn.ServerError {
+	cause := withoutURL(err)
+	class, hint := c.doubt(), ""
+	var before *neverSent
+	switch {
+	case errors.As(err, &before):
+		class = txn.ErrRetryable
+	case untrusted(err):
+		class, hint = txn.ErrRetryable, "check "+endpointVariable+" and the server's certificate"
+	case notConnected(err):
+		class, hint = txn.ErrRetryable, "is lakeFS up at "+c.sender.endpoint+"? see "+endpointVariable
+	}
+	if c.last != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		// The time ran out while the call was being repeated: what people need
+		// to know is why it had to be.
+		last := *c.last
+		last.Message = cut(last.Message + "; given up: " + c.sender.redact.text(cause.Error()))
+		last.Cause = c.sender.redact.error(cause)
+		return &last
+	}
+	return c.failed(0, class, nil, cause.Error(), hint, cause)
+}
+
+// withoutURL drops what net/http puts around an error: method and URL are kept
+// in fields of their own, and the query is of no use to a reader.
+func withoutURL(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
+}
+
+// notConnected reports a failure from before anything could be sent.
+func notConnected(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Op == "dial" || op.Op == "proxyconnect"
+	}
+	var lookup *net.DNSError
+	return errors.As(err, &lookup)
+}
+
+// untrusted reports a TLS handshake that failed for good; nothing was sent.
+func untrusted(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	return errors.As(err, &certificate) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)
+}
+
+// unreadable classifies an answer that has the status of success and does not
+// say what it should.
+func (c *call) unreadable(response *http.Response, body []byte, why error) *txn.ServerError {
+	hint := ""
+	if len(body) > 0 && body[0] == '<' {
+		hint = c.notLakeFS()
+	}
+	return c.failed(response.StatusCode, c.doubt(), nil, why.Error(), hint, why)
+}
+
+func (c *call) notLakeFS() string {
+	return "is it lakeFS that answers at " + c.sender.endpoint + ", or a proxy? see " + endpointVariable
+}
+
+// answered classifies an answer that is not the success that was wanted.
+//
+// lakeFS's own refusal is definite: it decides before it writes. Everything else
+// says nothing about what happened behind it: 5xx, 423 and 429 (lakeFS itself
+// gives up after several tries of which one may have landed), and every answer
+// that is not lakeFS's, such as a gateway's page.
+func (c *call) answered(response *http.Response, body []byte) *txn.ServerError {
+	status := response.StatusCode
+	message, own := c.ownWords(body)
+	kind := c.kindOf(status, message)
+	switch {
+	case c.operation == mergeCommit && status == http.StatusConflict && own:
+		message = strings.TrimSuffix(fmt.Sprintf("conflict: %s; both changed the same paths: %s", c.subject, message), ": ")
+	case own:
+	case status/100 == 3:
+		// Where it leads to may hold a token; the host is enough.
+		message = "a redirect"
+		if to, err := response.Location(); err == nil && to.Host != "" {
+			message += " to " + to.Scheme + "://" + to.Host
+		}
+	case message == "":
+		message = http.StatusText(status)
+	}
+
+	class := c.doubt()
+	if own && c.definite(status, kind) {
+		class = txn.ErrRefused
+	}
+	if class != txn.ErrRefused {
+		kind = nil
+	}
+	hint := ""
+	switch {
+	case errors.Is(kind, txn.ErrUnauthorized), status == http.StatusUnauthorized && kind == nil:
+		hint = "check " + keyVariable + " and " + secretVariable
+	case errors.Is(kind, txn.ErrForbidden):
+		hint = forbiddenHint
+	case errors.Is(kind, txn.ErrGone):
+		hint = "removed by retention, or the repository is being deleted"
+	case errors.Is(kind, txn.ErrDirtyBranch):
+		hint = "commit or reset the uncommitted changes of the branch"
+	case !own && status < 500 && !passing(status):
+		hint = c.notLakeFS()
+	}
+	return c.failed(status, class, kind, message, hint, nil)
+}
+
+// ownWords gives the message of a refusal and whether it is lakeFS's: a JSON
+// object with a message, or, for a merge's conflict, with an empty reference.
+func (c *call) ownWords(body []byte) (message string, own bool) {
+	var refusal struct {
+		Message   *string `json:"message"`
+		Reference *string `json:"reference"`
+	}
+	if json.Unmarshal(body, &refusal) == nil {
+		switch {
+		case refusal.Message != nil:
+			return *refusal.Message, true
+		case c.operation == mergeCommit && refusal.Reference != nil:
+			return "", true
+		}
+	}
+	return string(body), false
+}
+
+func (c *call) kindOf(status int, message string) error {
+	switch status {
+	case http.StatusBadRequest:
+		// Two refusals that differ only by their text.
+		switch {
+		case strings.Contains(message, "dirty branch"), strings.Contains(message, "uncommitted changes"):
+			return txn.ErrDirtyBranch
+		case strings.Contains(message, "no changes"):
+			return txn.ErrNoChanges
+		}
+	case http.StatusUnauthorized:
+		// lakeFS answers 401 as well to a good key that may not do this.
+		if strings.Contains(message, "insufficient permissions") {
+			return txn.ErrForbidden
+		}
+		return txn.ErrUnauthorized
+	case http.StatusForbidden:
+		return txn.ErrForbidden
+	case http.StatusNotFound:
+		return txn.ErrNotFound
+	case http.StatusConflict:
+		if c.operation == createBranch || c.operation == createRepository {
+			return txn.ErrExists
+		}
+		return txn.ErrConflict
+	case http.StatusGone:
+		return txn.ErrGone
+	case http.StatusPreconditionFailed:
+		return txn.ErrHookRefused
+	}
+	return nil
+}
+
+// definite reports a refusal after which nothing can still happen.
+func (c *call) definite(status int, kind error) bool {
+	switch {
+	case c.operation == mergeCommit:
+		// The protocol lists these and takes everything else for unknown.
+		switch status {
+		case http.StatusBadRequest:
+			return kind != nil
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+			http.StatusConflict, http.StatusPreconditionFailed:
+			return true
+		}
+		return false
+	case once[c.operation]:
+		return kind != nil || status == http.StatusBadRequest
+	}
+	return status/100 == 4 && !passing(status)
+}
+
+// cut bounds a text at a rune's boundary.
+func cut(text string) string {
+	if len(text) <= longestMessage {
+		return text
+	}
+	end := longestMessage
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+// answerReader hands an object's bytes on and gives their failure a class.
+type answerReader struct {
+	io.ReadCloser
+	call *call
+}
+
+func (r *answerReader) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = r.call.failed(http.StatusOK, txn.ErrRetryable, nil, "the answer was cut: "+err.Error(), "", err)
+	}
+	return n, err
+}

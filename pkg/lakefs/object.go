@@ -1,0 +1,195 @@
+package lakefs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"slices"
+
+	"github.com/treeverse/lakefs/pkg/api/apigen"
+
+	"perago/pkg/txn"
+)
+
+// objectRecord is an object as lakeFS writes it.
+type objectRecord struct {
+	Path      string `json:"path"`
+	PathType  string `json:"path_type"`
+	SizeBytes *int64 `json:"size_bytes"`
+	Checksum  string `json:"checksum"`
+}
+
+func (r objectRecord) object() (txn.Object, error) {
+	if r.PathType != "object" || r.SizeBytes == nil {
+		return txn.Object{}, fmt.Errorf("%q is not an object with a size", r.Path)
+	}
+	return txn.Object{Path: r.Path, Size: *r.SizeBytes, Checksum: r.Checksum}, nil
+}
+
+// Objects lists every object of a commit under a prefix, in the order of the
+// bytes of their paths, page by page as the loop goes on. An error ends the
+// listing: it is the last pair, and what came before is then not the whole.
+// Errors: txn.ErrNotFound for the commit.
+func (c *Client) Objects(ctx context.Context, repo txn.Repository, ref txn.CommitID, prefix txn.Prefix) iter.Seq2[txn.Object, error] {
+	return func(yield func(txn.Object, error) bool) {
+		if err := errors.Join(checkRepository(repo), checkCommit(ref)); err != nil {
+			yield(txn.Object{}, err)
+			return
+		}
+		last := ""
+		for more := true; more; {
+			var page []txn.Object
+			var err error
+			page, more, err = c.objects(ctx, repo, ref, prefix, last)
+			if err != nil {
+				yield(txn.Object{}, err)
+				return
+			}
+			for _, object := range page {
+				if !yield(object, nil) {
+					return
+				}
+				last = object.Path
+			}
+		}
+	}
+}
+
+// objects is the page of the listing that begins behind last.
+func (c *Client) objects(ctx context.Context, repo txn.Repository, ref txn.CommitID, prefix txn.Prefix, last string) (page []txn.Object, more bool, err error) {
+	type answer struct {
+		Pagination pagination     `json:"pagination"`
+		Results    []objectRecord `json:"results"`
+	}
+	var (
+		amount     = apigen.PaginationAmount(pageSize)
+		begins     = apigen.PaginationPrefix(prefix)
+		after      = apigen.PaginationAfter(last)
+		noMetadata = false
+	)
+	err = c.do(ctx, &call{operation: listObjects, want: http.StatusOK, decode: asJSON(func(a answer) error {
+		page = make([]txn.Object, 0, len(a.Results))
+		latest := last
+		for _, record := range a.Results {
+			object, err := record.object()
+			if err != nil {
+				return err
+			}
+			if err := advances(latest, object.Path, string(prefix)); err != nil {
+				return err
+			}
+			latest = object.Path
+			page = append(page, object)
+		}
+		if a.Pagination.HasMore && len(page) == 0 {
+			return fmt.Errorf("an empty page that says there are more after %q", last)
+		}
+		more = a.Pagination.HasMore
+		return nil
+	})}, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListObjects(ctx, string(repo), string(ref), &apigen.ListObjectsParams{
+			Amount: &amount, Prefix: &begins, After: &after, UserMetadata: &noMetadata,
+		})
+	})
+	return page, more, err
+}
+
+// ReadObject opens an object of a commit. The caller closes it; a read that
+// fails later is txn.ErrRetryable. The context bounds the reading as well.
+// Errors: txn.ErrNotFound, txn.ErrGone when its data was removed by retention.
+func (c *Client) ReadObject(ctx context.Context, repo txn.Repository, ref txn.CommitID, path string) (io.ReadCloser, error) {
+	if err := errors.Join(checkRepository(repo), checkCommit(ref)); err != nil {
+		return nil, err
+	}
+	one := &call{operation: getObject, want: http.StatusOK, stream: true}
+	err := c.do(ctx, one, func(ctx context.Context) (*http.Response, error) {
+		return c.api.GetObject(ctx, string(repo), string(ref), &apigen.GetObjectParams{Path: path})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return &answerReader{ReadCloser: one.body, call: one}, nil
+}
+
+// Upload writes one object to the branch's staging area, replacing what is there
+// under the path. The content is streamed, and opened anew for each try. What it
+// returns is what lakeFS says it stored: size in bytes and checksum are for the
+// caller to compare. Idempotent on a branch that nobody else writes.
+// Errors: txn.ErrNotFound for the branch, txn.ErrForbidden on a protected one;
+// a content that cannot be read, or is not of its size, is an error without a
+// class.
+func (c *Client) Upload(ctx context.Context, repo txn.Repository, branch txn.Branch, path string, from txn.Content) (txn.Object, error) {
+	if err := errors.Join(checkRepository(repo), checkBranch(branch)); err != nil {
+		return txn.Object{}, err
+	}
+	var object txn.Object
+	err := c.do(ctx, &call{operation: uploadObject, want: http.StatusCreated, content: &content{Content: from}, decode: asJSON(func(r objectRecord) (err error) {
+		if r.Path != path {
+			return fmt.Errorf("uploaded %q, the answer names %q", path, r.Path)
+		}
+		object, err = r.object()
+		return err
+	})}, func(ctx context.Context) (*http.Response, error) {
+		return c.api.UploadObjectWithBody(ctx, string(repo), string(branch),
+			&apigen.UploadObjectParams{Path: path}, "application/octet-stream", nil)
+	})
+	if err != nil {
+		return txn.Object{}, fmt.Errorf("upload %s: %w", path, err)
+	}
+	return object, nil
+}
+
+// mostDeletes is lakeFS's bound on the paths of one bulk delete.
+const mostDeletes = 1000
+
+// DeleteObjects removes paths from the branch's staging area, as many calls as
+// it takes. A path that is not there is no error. Idempotent; when it fails, some
+// of the paths may be gone. An entry that lakeFS reports inside its 200 is an
+// error that names the path: txn.ErrForbidden, txn.ErrRetryable.
+func (c *Client) DeleteObjects(ctx context.Context, repo txn.Repository, branch txn.Branch, paths []string) error {
+	if err := errors.Join(checkRepository(repo), checkBranch(branch)); err != nil {
+		return err
+	}
+	type failure struct {
+		Path       string `json:"path"`
+		StatusCode int    `json:"status_code"`
+		Message    string `json:"message"`
+	}
+	type answer struct {
+		Errors *[]failure `json:"errors"`
+	}
+	for chunk := range slices.Chunk(paths, mostDeletes) {
+		var failures []failure
+		one := &call{operation: deleteObjects, want: http.StatusOK, decode: asJSON(func(a answer) error {
+			if a.Errors == nil {
+				return errors.New("the answer has no list of errors")
+			}
+			failures = *a.Errors
+			return nil
+		})}
+		err := c.do(ctx, one, func(ctx context.Context) (*http.Response, error) {
+			return c.api.DeleteObjects(ctx, string(repo), string(branch), &apigen.DeleteObjectsParams{},
+				apigen.DeleteObjectsJSONRequestBody{Paths: chunk})
+		})
+		if err != nil {
+			return fmt.Errorf("delete %d objects: %w", len(chunk), err)
+		}
+		if len(failures) > 0 {
+			first := failures[0]
+			kind := one.kindOf(first.StatusCode, first.Message)
+			class, hint := txn.ErrRetryable, ""
+			if kind != nil {
+				class = txn.ErrRefused
+			}
+			if errors.Is(kind, txn.ErrForbidden) {
+				hint = forbiddenHint
+			}
+			return fmt.Errorf("delete %s: %w", first.Path, one.failed(http.StatusOK, class, kind,
+				fmt.Sprintf("%d of %d paths not deleted, the first with %d: %s", len(failures), len(chunk), first.StatusCode, first.Message), hint, nil))
+		}
+	}
+	return nil
+}

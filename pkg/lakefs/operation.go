@@ -1,0 +1,49 @@
+package lakefs
+
+// operation names a call. It travels in the request's context, so that the
+// retry policy can ask what a request is for instead of guessing from its
+// method: lakeFS has harmless POSTs and one that publishes.
+type operation string
+
+const (
+	ping             operation = "ping"
+	getCommit        operation = "get commit"
+	getBranch        operation = "get branch"
+	logCommits       operation = "log commits"
+	listObjects      operation = "list objects"
+	getObject        operation = "get object"
+	listBranches     operation = "list branches"
+	uploadObject     operation = "upload object"
+	deleteObjects    operation = "delete objects"
+	deleteBranch     operation = "delete branch"
+	createBranch     operation = "create branch"
+	createCommit     operation = "create commit"
+	mergeCommit      operation = "merge"
+	createRepository operation = "create repository"
+)
+
+// once holds the operations that are not idempotent: done twice is not done
+// once, so a missing answer is an unknown outcome.
+var once = map[operation]bool{
+	createBranch:     true,
+	createCommit:     true,
+	mergeCommit:      true,
+	createRepository: true,
+}
+
+// repeated is the retry policy: what the client may send again by itself.
+//
+// An upload may be repeated because a staging branch is written by one
+// execution only, and the second upload of a path replaces the first. Ping is
+// not here: it asks how things are now.
+var repeated = map[operation]bool{
+	getCommit:     true,
+	getBranch:     true,
+	logCommits:    true,
+	listObjects:   true,
+	getObject:     true,
+	listBranches:  true,
+	uploadObject:  true,
+	deleteObjects: true,
+	deleteBranch:  true,
+}

@@ -1,0 +1,115 @@
+package lakefs
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"perago/pkg/txn"
+)
+
+// Waits between the tries of one call: doubling from firstWait to longestWait,
+// each shortened at random by up to a half so that many workers do not come
+// back together. Seven repeats span about ten seconds, which outlasts a restart
+// of lakeFS.
+const (
+	firstWait   = 100 * time.Millisecond
+	longestWait = 4 * time.Second
+	mostRepeats = 7
+	// longestRetryAfter bounds what a server may ask for. Above it the call
+	// fails now, and the caller's own retry comes later.
+	longestRetryAfter = 30 * time.Second
+)
+
+func newRepeater(client *http.Client) *retryablehttp.Client {
+	return &retryablehttp.Client{
+		HTTPClient:   client,
+		RetryWaitMin: firstWait,
+		RetryWaitMax: longestWait,
+		RetryMax:     mostRepeats,
+		CheckRetry:   mayRepeat,
+		Backoff:      backoff,
+		// The last answer is ours to read and classify.
+		ErrorHandler: retryablehttp.PassthroughErrorHandler,
+	}
+}
+
+// mayRepeat is the policy. It refuses everything whose operation is not named
+// in it, an operation that is not known at all included.
+func mayRepeat(ctx context.Context, response *http.Response, err error) (bool, error) {
+	c := callOf(ctx)
+	if c == nil || !repeated[c.operation] || ctx.Err() != nil {
+		return false, nil
+	}
+	if err != nil {
+		var failed *txn.ServerError
+		switch {
+		case errors.As(err, &failed):
+			// A success whose body was cut or was not lakeFS's. A refusal comes
+			// here as well and stands.
+			return errors.Is(failed, txn.ErrRetryable) && failed.Status < 300, nil
+		case c.localFault() != nil, untrusted(err):
+			return false, nil
+		}
+		c.last = c.noAnswer(err)
+		return true, nil
+	}
+	if !passing(response.StatusCode) {
+		return false, nil
+	}
+	if wait, asked := retryAfter(response); asked {
+		deadline, bounded := ctx.Deadline()
+		if wait > longestRetryAfter || bounded && time.Until(deadline) < wait {
+			return false, nil
+		}
+	}
+	c.last = c.answered(response, nil)
+	return true, nil
+}
+
+// passing are the statuses that another moment may change.
+func passing(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
+		return true
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return false
+	}
+	return status >= 500
+}
+
+func backoff(first, longest time.Duration, attempt int, response *http.Response) time.Duration {
+	wait := longest
+	if attempt < 16 {
+		wait = min(longest, first<<attempt)
+	}
+	wait = wait/2 + rand.N(wait/2+1)
+	if response != nil {
+		// Never sooner than the server asks, and an answer of 0 does not make
+		// all the tries happen at once.
+		if asked, ok := retryAfter(response); ok {
+			return max(wait, asked)
+		}
+	}
+	return wait
+}
+
+// retryAfter reads the header in both of its forms (RFC 9110, section 10.2.3).
+func retryAfter(response *http.Response) (time.Duration, bool) {
+	text := response.Header.Get("Retry-After")
+	if text == "" {
+		return 0, false
+	}
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second, true
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, time.Until(at)), true
+	}
+	return 0, false
+}
