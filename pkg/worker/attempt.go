@@ -1,0 +1,227 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"perago/pkg/telemetry"
+	"perago/pkg/txn"
+)
+
+// Handler does the work of one task. The output goes to Conductor as JSON, on an
+// error too, where it is evidence. The error is turned into a status by
+// txn.ResultOf and its text into the reason.
+//
+// ctx ends when the attempt is found stale (its cause is a
+// *txn.StaleAttemptError) or when the process stops and the grace is over. What
+// must not be torn (a merge that was sent) runs under context.WithoutCancel and
+// a deadline of its own.
+type Handler func(ctx context.Context, a *Attempt) (output map[string]any, err error)
+
+// Attempt is one poll of one task, as a handler sees it. It is safe for
+// concurrent use.
+type Attempt struct {
+	// Task is the task as it was polled.
+	Task txn.Task
+	// Limits are those of the task's own TaskDef.
+	Limits Limits
+
+	identity  txn.Attempt
+	conductor Conductor
+	lease     *lease
+	log       *slog.Logger
+	metrics   *telemetry.Metrics
+
+	mu      sync.Mutex
+	stale   *txn.StaleAttemptError
+	timings map[string]time.Duration
+}
+
+func newAttempt(task txn.Task, limits Limits, sent time.Time, conductor Conductor, log *slog.Logger, metrics *telemetry.Metrics) *Attempt {
+	return &Attempt{
+		Task: task, Limits: limits,
+		identity: txn.AttemptOf(task), conductor: conductor,
+		lease: newLease(sent, limits),
+		log: log.With(
+			slog.String(telemetry.KeyWorkflow, string(task.Workflow)),
+			slog.String(telemetry.KeyTask, string(task.ID)),
+			slog.String(telemetry.KeyTaskType, string(task.Type)),
+			slog.String(telemetry.KeyStep, string(task.ReferenceName)),
+		),
+		metrics: metrics,
+		timings: map[string]time.Duration{},
+	}
+}
+
+// Identity is the attempt as the fence compares it.
+func (a *Attempt) Identity() txn.Attempt { return a.identity }
+
+// Log is a logger that names the workflow, the task and the step.
+func (a *Attempt) Log() *slog.Logger { return a.log }
+
+// Deadline is when the lease ends unless it is extended, by the monotonic clock,
+// counted from when the poll or the last accepted extension was sent.
+func (a *Attempt) Deadline() time.Time { return a.lease.deadline() }
+
+// LeaseLeft is the time until Deadline; negative when it has passed.
+func (a *Attempt) LeaseLeft() time.Duration { return a.lease.left() }
+
+// Current is the attempt fence: it reads the task and its workflow and returns a
+// *txn.StaleAttemptError unless both say that this attempt may act. A read that
+// fails is tried again within the lease, then the attempt counts as stale. When
+// ctx ends first the error is ctx's cause.
+func (a *Attempt) Current(ctx context.Context) error {
+	return a.fence(ctx, func(ctx context.Context) error {
+		now, err := a.readTask(ctx)
+		if err != nil {
+			return err
+		}
+		if err := a.identity.CurrentTask(now); err != nil {
+			return err
+		}
+		status, err := a.conductor.WorkflowStatus(ctx, a.identity.Workflow)
+		switch {
+		case isGone(err):
+			return &txn.StaleAttemptError{Attempt: a.identity, Reason: txn.StaleWorkflowStatus, Detail: "the workflow is gone"}
+		case err != nil:
+			return err
+		}
+		return a.identity.Current(now, status)
+	})
+}
+
+// StillOurs is the fence asked at heartbeats and before updates: the task alone.
+// Its errors are those of Current.
+func (a *Attempt) StillOurs(ctx context.Context) error {
+	return a.fence(ctx, func(ctx context.Context) error {
+		now, err := a.readTask(ctx)
+		if err != nil {
+			return err
+		}
+		return a.identity.CurrentTask(now)
+	})
+}
+
+// Extend renews the lease if the task is still this attempt's. Its errors are
+// those of Current; a lease that ended meanwhile is a *txn.StaleAttemptError
+// with the reason lease_lost.
+func (a *Attempt) Extend(ctx context.Context) error {
+	if err := a.StillOurs(ctx); err != nil {
+		return err
+	}
+	return a.withinLease(ctx, txn.StaleLeaseLost, func(ctx context.Context) error {
+		sent := time.Now()
+		err := a.conductor.ExtendLease(ctx, a.identity.Workflow, a.identity.Task, a.identity.Worker)
+		if isGone(err) {
+			return &txn.StaleAttemptError{Attempt: a.identity, Reason: txn.StaleLeaseLost, Cause: err}
+		}
+		if err == nil {
+			a.lease.renew(sent)
+		}
+		return err
+	})
+}
+
+// Phase begins a phase of the work. The function it returns ends it: the time
+// goes into the output's timings, in milliseconds, and into the histogram of
+// phases. A phase entered again adds to its time.
+func (a *Attempt) Phase(name string) (end func()) {
+	began := time.Now()
+	return func() {
+		took := time.Since(began)
+		a.metrics.Phase(a.Task.Type, name, took)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.timings[name] += took
+	}
+}
+
+// timingsOutput is every phase's time in milliseconds, to a tenth, and the total
+// since the poll was sent.
+func (a *Attempt) timingsOutput(total time.Duration) map[string]any {
+	milliseconds := func(d time.Duration) float64 {
+		return math.Round(float64(d)/float64(time.Millisecond)*10) / 10
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	output := map[string]any{"total": milliseconds(total)}
+	for name, took := range a.timings {
+		output[name] = milliseconds(took)
+	}
+	return output
+}
+
+// fence runs one check. Once an attempt was found stale it stays stale: an
+// extension that slips through later must not bring it back to life.
+func (a *Attempt) fence(ctx context.Context, check func(context.Context) error) error {
+	a.mu.Lock()
+	stale := a.stale
+	a.mu.Unlock()
+	if stale != nil {
+		return stale
+	}
+	return a.withinLease(ctx, txn.StaleUnreadable, check)
+}
+
+// withinLease repeats try with pauses until it succeeds, finds the attempt stale
+// or the lease ends, and then gives the stated reason. It tries at least once: a
+// process that was suspended may wake after its lease and still own the task.
+func (a *Attempt) withinLease(ctx context.Context, atTheEnd txn.StaleReason, try func(context.Context) error) error {
+	pauses := callBackoff()
+	for {
+		tryCtx, cancel := context.WithTimeout(ctx, a.tryTimeout())
+		err := try(tryCtx)
+		cancel()
+		var stale *txn.StaleAttemptError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &stale):
+			a.setStale(stale)
+			return stale
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		wait := pauses.next()
+		if wait >= a.LeaseLeft() {
+			stale = &txn.StaleAttemptError{Attempt: a.identity, Reason: atTheEnd, Cause: err}
+			a.setStale(stale)
+			return stale
+		}
+		if !pause(ctx, wait) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (a *Attempt) setStale(stale *txn.StaleAttemptError) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stale == nil {
+		a.stale = stale
+	}
+}
+
+// tryTimeout bounds one call inside the lease, so that a connection which hangs
+// leaves time for another try.
+func (a *Attempt) tryTimeout() time.Duration {
+	return max(time.Second, min(10*time.Second, a.Limits.Response/3))
+}
+
+func (a *Attempt) readTask(ctx context.Context) (txn.Task, error) {
+	now, err := a.conductor.Task(ctx, a.identity.Task)
+	if isGone(err) {
+		return txn.Task{}, &txn.StaleAttemptError{Attempt: a.identity, Reason: txn.StaleTaskGone}
+	}
+	if err != nil {
+		return txn.Task{}, fmt.Errorf("read task %s: %w", a.identity.Task, err)
+	}
+	return now, nil
+}
+
+func isGone(err error) bool { return errors.Is(err, txn.ErrNotFound) || errors.Is(err, txn.ErrGone) }

@@ -1,0 +1,264 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"perago/pkg/telemetry"
+	"perago/pkg/txn"
+)
+
+// panicError is a handler that panicked. The stack is in the log only.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("the worker panicked: %v; its log has the stack", e.value)
+}
+
+// execute runs one polled task to its end. sent is when the poll was sent.
+func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) {
+	limits, faulty := r.limits(task)
+	attempt := newAttempt(task, limits, sent, r.Conductor, r.Log, r.Metrics)
+	ctx, cancel := context.WithCancelCause(r.work)
+	defer cancel(nil)
+
+	this, previous := r.admit(attempt, cancel)
+	if this == nil {
+		attempt.log.Warn("the same attempt was handed out twice; it is already running")
+		return
+	}
+	defer r.dismiss(this)
+
+	var output map[string]any
+	var err error
+	if faulty != nil {
+		err = faulty
+	} else {
+		stop := r.heartbeat(ctx, attempt, cancel)
+		// Two attempts at one task never run at once. The older one is stale and
+		// was told to stop; when this one is cancelled meanwhile it waits all the
+		// same, because a third may be waiting for both.
+		if previous != nil {
+			<-previous.done
+		}
+		if err = context.Cause(ctx); err == nil {
+			output, err = r.call(ctx, attempt, handler)
+		}
+		stop()
+	}
+	took := time.Since(sent)
+	r.Metrics.Executed(task.Type, took)
+	r.finish(attempt, output, blame(ctx, err), took)
+}
+
+// limits are those of the task's own TaskDef; a rule broken there is terminal,
+// because the running workflow keeps the TaskDef it started with.
+func (r *Runtime) limits(task txn.Task) (Limits, error) {
+	if task.Definition == nil {
+		return Limits{Completion: defaultCompletion}, txn.Terminalf("", "Conductor handed out the task without its TaskDef, so its time limits are unknown")
+	}
+	limits, err := LimitsOf(*task.Definition)
+	if err != nil {
+		return limits, txn.Terminalf("", "%v", err)
+	}
+	return limits, nil
+}
+
+// blame says why the work ended: what cut it short, if its error is only the
+// echo of that. Another error, or success in spite of it, stands as it is.
+func blame(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || cause == nil || !(errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
+		return err
+	}
+	if errors.Is(cause, errStopped) && !errors.Is(err, errStopped) {
+		return fmt.Errorf("%w: %w", errStopped, err)
+	}
+	return cause
+}
+
+// call runs the handler and turns a panic into an error.
+func (r *Runtime) call(ctx context.Context, attempt *Attempt, handler Handler) (output map[string]any, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			attempt.log.Error("handler panicked", slog.Any("panic", value), slog.String("stack", string(debug.Stack())))
+			err = &panicError{value: value}
+		}
+	}()
+	return handler(ctx, attempt)
+}
+
+// heartbeat extends the lease until stop is called, which waits for a beat in
+// flight, or until the attempt turns out stale: then the work is cancelled.
+func (r *Runtime) heartbeat(ctx context.Context, attempt *Attempt, cancel context.CancelCauseFunc) (stop func()) {
+	ctx, cancelBeat := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for pause(ctx, attempt.Limits.Heartbeat) {
+			err := attempt.Extend(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				attempt.log.Warn("lease lost: the work is cancelled", slog.Any(telemetry.KeyError, err))
+				r.Metrics.LeaseLost()
+				cancel(err)
+				return
+			}
+		}
+	}()
+	return func() {
+		cancelBeat()
+		<-done
+	}
+}
+
+// finish reports how a task ended.
+func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error, took time.Duration) {
+	output, err := r.outputOf(attempt, output, took)
+	if workErr != nil {
+		err = workErr
+	}
+	table := txn.ResultOf(err)
+	result := txn.TaskResult{
+		Task: attempt.identity.Task, Workflow: attempt.identity.Workflow, Worker: attempt.identity.Worker,
+		Status: table.Status, Output: output,
+	}
+	if err != nil {
+		result.Reason = txn.Reason(err, r.ReasonLength, r.Redactor.Values()...)
+	}
+	if !table.Update {
+		var stale *txn.StaleAttemptError
+		errors.As(err, &stale)
+		r.silent(attempt, stale)
+		return
+	}
+
+	until := attempt.Deadline().Add(attempt.Limits.Completion)
+	ctx, cancel := context.WithDeadline(r.life, atLeast(until, time.Now().Add(attempt.tryTimeout())))
+	defer cancel()
+	what, detail := r.report(ctx, attempt, result)
+	log := attempt.log.With(slog.String("status", string(result.Status)), slog.Duration("took", took))
+	switch what {
+	case reported:
+		r.Metrics.TaskOutcome(attempt.Task.Type, table.Outcome)
+		if err != nil {
+			log.Warn("task failed", slog.Any(telemetry.KeyError, err))
+			return
+		}
+		log.Info("task completed")
+	case reportStale:
+		var stale *txn.StaleAttemptError
+		errors.As(detail, &stale)
+		r.silent(attempt, stale)
+		r.abandoned(attempt, result, detail)
+	default:
+		r.Metrics.TaskOutcome(attempt.Task.Type, "unreported")
+		log.Error("Conductor did not accept the task's end", slog.String("delivery", string(what)), slog.Any(telemetry.KeyError, detail))
+		r.abandoned(attempt, result, detail)
+	}
+}
+
+// silent is the end of a stale attempt: a line and a count, and nothing sent.
+func (r *Runtime) silent(attempt *Attempt, stale *txn.StaleAttemptError) {
+	r.Metrics.FenceRejection("attempt", string(stale.Reason))
+	r.Metrics.TaskOutcome(attempt.Task.Type, txn.ResultOf(stale).Outcome)
+	attempt.log.Warn("stale attempt: nothing is reported", slog.Any(telemetry.KeyError, stale))
+}
+
+// abandoned is an event of its own: a publication stands in lakeFS although
+// Conductor does not know that its task completed. The next attempt adopts it.
+func (r *Runtime) abandoned(attempt *Attempt, result txn.TaskResult, why error) {
+	commit := publishedCommit(result)
+	if commit == "" {
+		return
+	}
+	r.Metrics.Abandoned()
+	attempt.log.Error("publication abandoned: it landed, but its task is not completed",
+		slog.String(telemetry.KeyCommit, commit), slog.Any(telemetry.KeyError, why))
+}
+
+// publishedCommit is the commit of a landed publication in a completed task's
+// output; empty when the task published nothing.
+func publishedCommit(result txn.TaskResult) string {
+	publication, _ := result.Output["publication"].(map[string]any)
+	outcome, _ := publication["outcome"].(string)
+	if result.Status != txn.TaskCompleted || outcome == "no_op" || outcome == "read_only" {
+		return ""
+	}
+	commit, _ := publication["commit"].(string)
+	return commit
+}
+
+// outputOf makes plain JSON of an output, without secrets and with the timings.
+// An output that is no JSON is an error: every try of the update would fail.
+func (r *Runtime) outputOf(attempt *Attempt, output map[string]any, took time.Duration) (map[string]any, error) {
+	plain := map[string]any{}
+	raw, err := json.Marshal(output)
+	if err == nil && output != nil {
+		decoder := json.NewDecoder(bytes.NewReader(raw))
+		// Numbers stay as they were written: a float64 would round a byte count.
+		decoder.UseNumber()
+		err = decoder.Decode(&plain)
+	}
+	if err != nil {
+		plain, err = map[string]any{}, fmt.Errorf("the output of the task is not JSON: %w", err)
+	}
+	redact(plain, r.Redactor)
+	plain["timings"] = attempt.timingsOutput(took)
+	return plain, err
+}
+
+// redact replaces secrets in every string of a JSON value and returns it.
+func redact(value any, redactor *telemetry.Redactor) any {
+	switch value := value.(type) {
+	case string:
+		return redactor.Text(value)
+	case []any:
+		for i := range value {
+			value[i] = redact(value[i], redactor)
+		}
+	case map[string]any:
+		for key := range value {
+			value[key] = redact(value[key], redactor)
+		}
+	}
+	return value
+}
+
+// admit makes the attempt the newest one at its task. An older attempt is stale
+// by that and is cancelled; it is returned too. Nil means that this very attempt
+// is there already.
+func (r *Runtime) admit(attempt *Attempt, cancel context.CancelCauseFunc) (this, previous *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	previous = r.running[attempt.identity.Task]
+	if previous != nil {
+		if previous.attempt.identity == attempt.identity {
+			return nil, previous
+		}
+		stale := &txn.StaleAttemptError{Attempt: previous.attempt.identity, Reason: txn.StalePollCount, Detail: "the task was handed out again"}
+		previous.attempt.setStale(stale)
+		previous.cancel(stale)
+	}
+	this = &run{attempt: attempt, cancel: cancel, done: make(chan struct{})}
+	r.running[attempt.identity.Task] = this
+	return this, previous
+}
+
+// dismiss ends a run. A newer one may have taken its place meanwhile.
+func (r *Runtime) dismiss(this *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(this.done)
+	if r.running[this.attempt.identity.Task] == this {
+		delete(r.running, this.attempt.identity.Task)
+	}
+}

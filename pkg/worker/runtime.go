@@ -1,0 +1,246 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"perago/pkg/telemetry"
+	"perago/pkg/txn"
+)
+
+// The pace of polls. A waiting poll is not woken by a new task, so it waits no
+// longer than longPoll; answerTime is what the server may take beyond that. An
+// idle queue is asked less often, but never so seldom that the wait for a task
+// exceeds a hundredth of the time the queue was idle.
+const (
+	longPoll     = 100 * time.Millisecond
+	answerTime   = 10 * time.Second
+	idleFraction = 100
+	slowestPace  = time.Second
+)
+
+// finalTime is what a stopping process leaves for reports after the grace is
+// over: interrupted tasks end with FAILED instead of a timeout.
+const finalTime = 8 * time.Second
+
+// errStopped is the cause with which running tasks are cancelled when the grace
+// is over.
+var errStopped = errors.New("the worker was stopped")
+
+// Options are what a Runtime needs. All fields are required unless they say
+// otherwise.
+type Options struct {
+	Conductor Conductor
+	// ConductorURL is the server's address for the sentences people read.
+	ConductorURL string
+	// Worker names this process start; never the same for two of them.
+	Worker txn.WorkerID
+	// Handlers holds one handler for each task type to poll.
+	Handlers map[txn.TaskType]Handler
+	// Domains are the queues' domains; "" is the queue without one. Empty means
+	// only that.
+	Domains []string
+	// Concurrency is how many tasks run at once, over all types.
+	Concurrency int
+	// PollInterval is the pace at which an empty queue is asked.
+	PollInterval time.Duration
+	// ReasonLength is the limit of a reason in characters.
+	ReasonLength int
+	// ShutdownGrace is how long running tasks may go on after a stop.
+	ShutdownGrace time.Duration
+	// Checks are what must hold beside Conductor; may be empty.
+	Checks []Check
+
+	Log     *slog.Logger
+	Metrics *telemetry.Metrics
+	// Redactor may be nil.
+	Redactor *telemetry.Redactor
+}
+
+// Runtime polls for tasks and runs them until it is stopped.
+type Runtime struct {
+	Options
+	slots     *semaphore.Weighted
+	readiness *readiness
+
+	// work ends when the grace of a stop is over, life when finalTime is too.
+	work       context.Context
+	cancelWork context.CancelCauseFunc
+	life       context.Context
+	cancelLife context.CancelFunc
+
+	tasks sync.WaitGroup
+	mu    sync.Mutex
+	// running holds, for each task id, the newest attempt at it in this process.
+	running map[txn.TaskID]*run
+}
+
+// run is one attempt in this process.
+type run struct {
+	attempt *Attempt
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+}
+
+// New makes a runtime. Nothing is sent until Run.
+func New(options Options) *Runtime {
+	if len(options.Domains) == 0 {
+		options.Domains = []string{""}
+	}
+	return &Runtime{
+		Options:   options,
+		slots:     semaphore.NewWeighted(int64(options.Concurrency)),
+		readiness: newReadiness(options),
+		running:   map[txn.TaskID]*run{},
+	}
+}
+
+// Conditions says what must hold for the worker to be ready, and what does not.
+func (r *Runtime) Conditions() []telemetry.Condition { return r.readiness.conditions() }
+
+// Run polls and works until ctx ends, then stops in two phases: no more polls,
+// tasks of a poll in flight are handed back, running tasks have the grace; then
+// their contexts are cancelled and what is still ours is reported as FAILED. It
+// returns nil after a drain and an error when tasks had to be left. It runs once.
+func (r *Runtime) Run(ctx context.Context) error {
+	whole := context.WithoutCancel(ctx)
+	r.life, r.cancelLife = context.WithCancel(whole)
+	defer r.cancelLife()
+	r.work, r.cancelWork = context.WithCancelCause(whole)
+	defer r.cancelWork(nil)
+
+	var loops sync.WaitGroup
+	loops.Go(func() { r.readiness.watch(ctx) })
+	for taskType, handler := range r.Handlers {
+		for _, domain := range r.Domains {
+			loops.Go(func() { r.poll(ctx, taskType, domain, handler) })
+		}
+	}
+
+	<-ctx.Done()
+	r.readiness.drain()
+	r.Log.Info("stopping: no more polls, running tasks have the grace",
+		slog.String("cause", context.Cause(ctx).Error()), slog.Int("running", r.runningCount()), slog.Duration("grace", r.ShutdownGrace))
+
+	ended := make(chan struct{})
+	go func() {
+		// Loops first: the last poll of one may still hand its tasks back.
+		loops.Wait()
+		r.tasks.Wait()
+		close(ended)
+	}()
+	grace := time.NewTimer(r.ShutdownGrace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+		r.Log.Info("drained")
+		return nil
+	case <-grace.C:
+	}
+	r.Log.Warn("the grace is over: running tasks are cancelled", slog.Int("running", r.runningCount()))
+	r.cancelWork(errStopped)
+	final := time.NewTimer(finalTime)
+	defer final.Stop()
+	select {
+	case <-ended:
+		r.Log.Info("stopped")
+		return nil
+	case <-final.C:
+	}
+	return fmt.Errorf("%d tasks did not end within %s after they were cancelled; they come back after their response timeout", r.runningCount(), finalTime)
+}
+
+// poll asks one queue for tasks until ctx ends. Slots are taken before the poll,
+// so that no task is taken that cannot run at once.
+func (r *Runtime) poll(ctx context.Context, taskType txn.TaskType, domain string, handler Handler) {
+	queue := r.readiness.queue(taskType, domain)
+	errorPauses := pollBackoff()
+	lastTask := time.Now()
+	greedy := false
+	for {
+		if !r.readiness.open(ctx, taskType) {
+			return
+		}
+		queue.wants()
+		if r.slots.Acquire(ctx, 1) != nil {
+			return
+		}
+		queue.polls()
+		request := txn.PollRequest{Type: taskType, Domain: domain, Worker: r.Worker, Count: 1, Wait: min(longPoll, r.PollInterval)}
+		if greedy {
+			// Work is coming in. A server may hold a poll for several tasks until
+			// it has them all, so only a poll that does not wait asks for more than
+			// one.
+			request.Wait = 0
+			for request.Count < r.Concurrency && r.slots.TryAcquire(1) {
+				request.Count++
+			}
+		}
+		sent := time.Now()
+		tasks, err := r.send(ctx, request)
+		r.Metrics.Polled(taskType, time.Since(sent))
+		queue.polled(err)
+
+		stopping := ctx.Err() != nil
+		for i, task := range tasks {
+			// More tasks than were asked for have no slot.
+			if stopping || i >= request.Count {
+				r.tasks.Go(func() { r.handBack(task, sent) })
+				continue
+			}
+			r.tasks.Go(func() {
+				defer r.slots.Release(1)
+				r.execute(task, sent, handler)
+			})
+		}
+		if started := min(len(tasks), request.Count); stopping {
+			r.slots.Release(int64(request.Count))
+			return
+		} else if unused := request.Count - started; unused > 0 {
+			r.slots.Release(int64(unused))
+		}
+
+		switch {
+		case err != nil:
+			greedy = false
+			wait := errorPauses.next()
+			r.Log.Warn("poll failed", slog.String(telemetry.KeyTaskType, string(taskType)), slog.String("domain", domain),
+				slog.Any(telemetry.KeyError, err), slog.Duration("pause", wait))
+			if !pause(ctx, wait) {
+				return
+			}
+			continue
+		case len(tasks) > 0:
+			greedy = true
+			lastTask = time.Now()
+		case greedy:
+			greedy = false
+		default:
+			pace := min(time.Since(lastTask)/idleFraction, slowestPace)
+			if !pause(ctx, max(pace, r.PollInterval)-time.Since(sent)) {
+				return
+			}
+		}
+		errorPauses.reset()
+	}
+}
+
+// send polls once. The request outlives a stop: cancelled, it could take a task
+// that nobody runs or hands back.
+func (r *Runtime) send(ctx context.Context, request txn.PollRequest) ([]txn.Task, error) {
+	pollCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), request.Wait+answerTime)
+	defer cancel()
+	return r.Conductor.Poll(pollCtx, request)
+}
+
+func (r *Runtime) runningCount() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.running)
+}
