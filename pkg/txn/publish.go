@@ -199,7 +199,7 @@ func (f PublishFacts) fenceError() error {
 		switch {
 		case IsRecord(f.Range[i].Metadata) && err != nil:
 			e.Advice = fmt.Sprintf("commit %s: %v; %s", f.Range[i].ID.Short(), err, e.Advice)
-		case err != nil || record.Workflow != f.Step.Workflow:
+		case err != nil || record.Workflow != f.Step.Workflow || record.Key == f.Step.Key:
 		case record.InputRef == f.Step.InputRef:
 			e.Advice = fmt.Sprintf("two steps of one workflow write %s; chain them", f.Step.Branch)
 		case f.inRange(record.InputRef):

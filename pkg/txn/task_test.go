@@ -1,0 +1,99 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+func TestAttemptFence(t *testing.T) {
+	t.Parallel()
+	polled := Task{ID: "t", Workflow: "w", Status: TaskInProgress, RetryCount: 1, Worker: "me", PollCount: 2, StartTime: 7}
+	attempt := AttemptOf(polled)
+	for _, status := range []WorkflowStatus{WorkflowRunning, WorkflowPaused} {
+		if err := attempt.Current(polled, status); err != nil {
+			t.Errorf("the task as polled, workflow %s: %v", status, err)
+		}
+	}
+	for _, c := range []struct {
+		reason StaleReason
+		change func(*Task)
+	}{
+		{StaleTaskGone, func(k *Task) { *k = Task{} }},
+		{StaleTaskGone, func(k *Task) { k.ID = "other" }},
+		{StaleTaskStatus, func(k *Task) { k.Status = TaskScheduled }},
+		{StaleTaskStatus, func(k *Task) { k.Status = TaskCompleted }},
+		{StaleTaskStatus, func(k *Task) { k.Status = TaskTimedOut }},
+		{StaleTaskStatus, func(k *Task) { k.Status = "" }},
+		{StaleWorkflowID, func(k *Task) { k.Workflow = "other" }},
+		{StaleRetryCount, func(k *Task) { k.RetryCount++ }},
+		{StaleWorker, func(k *Task) { k.Worker = "zombie" }},
+		{StaleWorker, func(k *Task) { k.Worker = "" }},
+		{StalePollCount, func(k *Task) { k.PollCount++ }},
+		{StaleStartTime, func(k *Task) { k.StartTime++ }},
+	} {
+		now := polled
+		c.change(&now)
+		var stale *StaleAttemptError
+		if err := attempt.CurrentTask(now); !errors.As(err, &stale) || stale.Reason != c.reason {
+			t.Errorf("%+v: %v, want %s", now, err, c.reason)
+		}
+	}
+	for _, status := range []WorkflowStatus{WorkflowCompleted, WorkflowFailed, WorkflowTimedOut, WorkflowTerminated, "", "NEW"} {
+		var stale *StaleAttemptError
+		if err := attempt.Current(polled, status); !errors.As(err, &stale) || stale.Reason != StaleWorkflowStatus {
+			t.Errorf("workflow %q: %v", status, err)
+		}
+	}
+}
+
+func TestResults(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		row  string
+		err  error
+		want Result
+	}{
+		{"the work is done", nil, Result{true, TaskCompleted, "completed"}},
+		{"input that can never succeed", Terminalf("prefix", "is wrong"), Result{true, TaskFailedWithTerminalError, "terminal"}},
+		{"input that can never succeed", fmt.Errorf("scan: %w", Terminalf("source.directory", "is a link")), Result{true, TaskFailedWithTerminalError, "terminal"}},
+		{"the publish fence", &PublishFenceError{}, Result{true, TaskFailed, "failed"}},
+		{"a raced publication", &PublishRacedError{}, Result{true, TaskFailed, "failed"}},
+		{"a raced publication", &UnexpectedLandingError{}, Result{true, TaskFailed, "failed"}},
+		{"a merge in doubt", &InDoubtError{Cause: ErrUnknownOutcome}, Result{true, TaskFailed, "failed"}},
+		{"a server that refuses, fails or is down", &ServerError{Class: ErrRefused, Kind: ErrUnauthorized}, Result{true, TaskFailed, "failed"}},
+		{"a server that refuses, fails or is down", &ServerError{Class: ErrRetryable}, Result{true, TaskFailed, "failed"}},
+		{"a server that refuses, fails or is down", &ServerError{Class: ErrUnknownOutcome}, Result{true, TaskFailed, "failed"}},
+		{"anything else", errors.New("disk full"), Result{true, TaskFailed, "failed"}},
+		{"a stale attempt", &StaleAttemptError{Reason: StalePollCount}, Result{false, "", "stale"}},
+		{"a stale attempt", fmt.Errorf("merge: %w", &StaleAttemptError{Reason: StalePollCount}), Result{false, "", "stale"}},
+		{"a stale attempt", errors.Join(Terminalf("prefix", "is wrong"), &StaleAttemptError{}), Result{false, "", "stale"}},
+	}
+	var rows []string
+	for _, c := range cases {
+		rows = append(rows, c.row)
+		if got := ResultOf(c.err); got != c.want {
+			t.Errorf("%s: ResultOf(%v) = %+v, want %+v", c.row, c.err, got, c.want)
+		}
+	}
+	sameRows(t, "results", rows)
+}
+
+func TestReason(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err   error
+		limit int
+		want  string
+	}{
+		{errors.New("one\n  two\tthree"), 500, "one two three"},
+		{errors.New("the key is hunter2!"), 500, "the key is [redacted]!"},
+		{errors.New("ééééé"), 5, "ééééé"},
+		{errors.New("éééééé"), 5, "éééé…"},
+		{errors.New("bad \xff byte"), 500, "bad � byte"},
+	} {
+		if got := Reason(c.err, c.limit, "", "hunter2"); got != c.want {
+			t.Errorf("Reason(%q, %d) = %q, want %q", c.err, c.limit, got, c.want)
+		}
+	}
+}
