@@ -157,7 +157,6 @@ func join(ctx context.Context, prefix txn.Prefix, local []Entry, remote iter.Seq
 		}
 		if next < len(local) && local[next].Path == path {
 			pair(next, object)
-			next++
 			continue
 		}
 		gone(object.Path)

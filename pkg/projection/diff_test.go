@@ -15,8 +15,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -32,6 +33,8 @@ func TestDiff(t *testing.T) {
 		local  map[string]string
 		remote []txn.Object
 		want   summary
+		// hashed counts the files read: only those that a hash can decide.
+		hashed int32
 	}{
 		{
 			name: "nothing anywhere", prefix: "w/",
@@ -50,13 +53,13 @@ func TestDiff(t *testing.T) {
 			name: "equal", prefix: "w/",
 			local:  map[string]string{"a": "1", "z": ""},
 			remote: []txn.Object{plain("w/a", "1"), plain("w/z", "")},
-			want:   summary{Unchanged: 2},
+			want:   summary{Unchanged: 2}, hashed: 2,
 		},
 		{
 			name: "same size, other content", prefix: "w/",
 			local:  map[string]string{"a": "Stun"},
 			remote: []txn.Object{plain("w/a", "Stan")},
-			want:   summary{Changed: []string{"a"}, Bytes: 4},
+			want:   summary{Changed: []string{"a"}, Bytes: 4}, hashed: 1,
 		},
 		{
 			name: "other size", prefix: "w/",
@@ -91,19 +94,19 @@ func TestDiff(t *testing.T) {
 			name: "keys that are no paths", prefix: "w/",
 			local:  map[string]string{"x": "1"},
 			remote: []txn.Object{plain("w/", ""), plain("w/../x", "1"), plain("w//x", "1"), plain("w/x", "1"), plain("w/x/", "")},
-			want:   summary{Unchanged: 1, Removed: []string{"w/", "w/../x", "w//x", "w/x/"}},
+			want:   summary{Unchanged: 1, Removed: []string{"w/", "w/../x", "w//x", "w/x/"}}, hashed: 1,
 		},
 		{
 			name: "byte order, not directory order", prefix: "w/",
 			local:  map[string]string{"a.b": "1", "a/b": "1", "a0": "1"},
 			remote: []txn.Object{plain("w/a.b", "1"), plain("w/a/b", "1"), plain("w/a0", "1")},
-			want:   summary{Unchanged: 3},
+			want:   summary{Unchanged: 3}, hashed: 3,
 		},
 		{
 			name: "the hooks under a root prefix", prefix: "",
 			local:  map[string]string{"a": "1", "_lakefs_actions.md": "1"},
 			remote: []txn.Object{plain("_lakefs_actions.md", "1"), plain("_lakefs_actions/fence.yaml", "x"), plain("a", "2"), plain("z", "1")},
-			want:   summary{Unchanged: 1, Changed: []string{"a"}, Removed: []string{"z"}, Bytes: 1},
+			want:   summary{Unchanged: 1, Changed: []string{"a"}, Removed: []string{"z"}, Bytes: 1}, hashed: 2,
 		},
 		{
 			name: "a directory of that name below a prefix", prefix: "w/",
@@ -119,9 +122,17 @@ func TestDiff(t *testing.T) {
 			for name, content := range c.local {
 				write(t, filepath.Join(base, "w", name), content)
 			}
-			plan, err := Diff(t.Context(), c.prefix, scan(t, root, "w"), Objects(c.remote), Hasher(root, "w"), 2)
+			var hashed atomic.Int32
+			hash := func(ctx context.Context, entry Entry) (string, error) {
+				hashed.Add(1)
+				return Hash(ctx, root, "w", entry)
+			}
+			plan, err := Diff(t.Context(), c.prefix, scan(t, root, "w"), Objects(c.remote), hash, 2)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if hashed.Load() != c.hashed {
+				t.Errorf("%d files were hashed, want %d", hashed.Load(), c.hashed)
 			}
 			if diff := gocmp.Diff(c.want, summarise(plan)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
@@ -228,31 +239,47 @@ func TestDiffBoundsItsHashing(t *testing.T) {
 		write(t, filepath.Join(base, "d", name), "1")
 		remote = append(remote, plain("w/"+name, "1"))
 	}
-	var mu sync.Mutex
-	running, most := 0, 0
-	// The first hashes wait for each other, so the limit is reached without a
-	// guess about time; one more at once would be seen.
-	gate := make(chan struct{})
-	hash := func(context.Context, Entry) (string, error) {
-		mu.Lock()
-		running++
-		if most = max(most, running); most == limit && running == limit {
-			select {
-			case <-gate:
-			default:
-				close(gate)
+	entries := scan(t, root, "d")
+	synctest.Test(t, func(t *testing.T) {
+		var running atomic.Int32
+		gate, done := make(chan struct{}), make(chan Plan)
+		go func() {
+			plan, err := Diff(t.Context(), "w/", entries, Objects(remote), func(context.Context, Entry) (string, error) {
+				running.Add(1)
+				<-gate
+				return md5Of("1"), nil
+			}, limit)
+			if err != nil {
+				t.Error(err)
 			}
+			done <- plan
+		}()
+		synctest.Wait()
+		if running.Load() != limit {
+			t.Errorf("%d hashes run at once, want %d", running.Load(), limit)
 		}
-		mu.Unlock()
-		<-gate
-		mu.Lock()
-		running--
-		mu.Unlock()
-		return md5Of("1"), nil
+		close(gate)
+		if plan := <-done; plan.Unchanged != files {
+			t.Errorf("got %+v", summarise(plan))
+		}
+	})
+}
+
+// A listing that fails does not wait for hashes that take minutes.
+func TestDiffEndsItsHashesWithTheListing(t *testing.T) {
+	t.Parallel()
+	root, base := newRoot(t)
+	write(t, filepath.Join(base, "d/a"), "1")
+	broken := errors.New("broken listing")
+	remote := func(yield func(txn.Object, error) bool) {
+		_ = yield(plain("w/a", "1"), nil) && yield(txn.Object{}, broken)
 	}
-	plan, err := Diff(t.Context(), "w/", scan(t, root, "d"), Objects(remote), hash, limit)
-	if err != nil || plan.Unchanged != files || most != limit {
-		t.Errorf("got %+v, %v, at most %d at once; want %d", summarise(plan), err, most, limit)
+	hash := func(ctx context.Context, _ Entry) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	if _, err := Diff(t.Context(), "w/", scan(t, root, "d"), remote, hash, 2); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -98,6 +98,12 @@ func replaced(t *testing.T, root *os.Root, base string, replace func(*testing.T,
 	write(t, filepath.Join(base, "w/b"), "content")
 	write(t, filepath.Join(base, "w2/a"), "content")
 	replace(t, base)
+	// Alike in everything but identity.
+	for _, name := range []string{"w/a", "w/b", "w2/a"} {
+		if info, err := os.Lstat(filepath.Join(base, name)); err == nil && info.Mode().IsRegular() {
+			restoreTime(t, filepath.Join(base, name), entry)
+		}
+	}
 	return entry
 }
 
@@ -115,10 +121,16 @@ func mustRefuse(t *testing.T, entry Entry, open func() (*File, error)) {
 
 func TestOpenRefusesAFileWrittenSince(t *testing.T) {
 	t.Parallel()
-	for name, alter := range map[string]func(t *testing.T, file string){
-		"longer":  func(t *testing.T, file string) { write(t, file, "content and more") },
-		"shorter": func(t *testing.T, file string) { write(t, file, "con") },
-		"same size, another time": func(t *testing.T, file string) {
+	for name, alter := range map[string]func(t *testing.T, file string, entry Entry){
+		"longer": func(t *testing.T, file string, entry Entry) {
+			write(t, file, "content and more")
+			restoreTime(t, file, entry)
+		},
+		"shorter": func(t *testing.T, file string, entry Entry) {
+			write(t, file, "con")
+			restoreTime(t, file, entry)
+		},
+		"same size, another time": func(t *testing.T, file string, _ Entry) {
 			write(t, file, "CONTENT")
 			touch(t, file)
 		},
@@ -129,7 +141,7 @@ func TestOpenRefusesAFileWrittenSince(t *testing.T) {
 			file := filepath.Join(base, "w/a")
 			write(t, file, "content")
 			entry := scan(t, root, "w")[0]
-			alter(t, file)
+			alter(t, file, entry)
 			mustRefuse(t, entry, func() (*File, error) { return Open(root, "w", entry) })
 		})
 	}
@@ -161,9 +173,24 @@ func TestReadRefusesAFileWrittenWhileOpen(t *testing.T) {
 				t.Fatal(err)
 			}
 			alter(t, name)
-			got, err := io.Copy(io.Discard, io.LimitReader(file, entry.Size-2))
-			if !errors.As(err, new(*ChangedError)) {
+			if got, err := io.Copy(io.Discard, io.LimitReader(file, entry.Size-2)); !errors.As(err, new(*ChangedError)) {
 				t.Errorf("read %d more bytes, %v; want a ChangedError", got, err)
+			}
+		})
+		t.Run(name+", read in one go", func(t *testing.T) {
+			t.Parallel()
+			root, base := newRoot(t)
+			name := filepath.Join(base, "w/a")
+			write(t, name, "content")
+			entry := scan(t, root, "w")[0]
+			file, err := Open(root, "w", entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			alter(t, name)
+			if got, err := io.ReadAll(file); int64(len(got)) > entry.Size || !errors.As(err, new(*ChangedError)) {
+				t.Errorf("read %q, %v; want a ChangedError after at most %d bytes", got, err, entry.Size)
 			}
 		})
 	}
@@ -187,8 +214,9 @@ func TestOpenNeedsAScannedEntry(t *testing.T) {
 	t.Parallel()
 	root, base := newRoot(t)
 	write(t, filepath.Join(base, "w/a"), "x")
-	if _, err := Open(root, "w", Entry{Path: "a", Size: 1}); err == nil {
-		t.Error("an entry that nothing was scanned for was opened")
+	// Not a ChangedError: nothing in the directory is at fault.
+	if _, err := Open(root, "w", Entry{Path: "a", Size: 1}); err == nil || errors.As(err, new(*ChangedError)) {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -207,6 +235,13 @@ func touch(t *testing.T, name string) {
 	t.Helper()
 	later := time.Now().Add(time.Hour)
 	if err := os.Chtimes(name, later, later); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func restoreTime(t *testing.T, name string, entry Entry) {
+	t.Helper()
+	if err := os.Chtimes(name, entry.info.ModTime(), entry.info.ModTime()); err != nil {
 		t.Fatal(err)
 	}
 }
