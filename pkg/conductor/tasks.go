@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
-	"time"
 
 	"github.com/antihax/optional"
 	"github.com/conductor-sdk/conductor-go/sdk/client"
@@ -14,29 +13,15 @@ import (
 	"perago/pkg/txn"
 )
 
-// PollRequest asks for tasks of one type.
-type PollRequest struct {
-	Type txn.TaskType
-	// Domain is the task domain, "" for the queue without one. Conductor takes an
-	// empty parameter for a domain of that name, so "" is never sent.
-	Domain string
-	// Worker is what Conductor records as the task's worker.
-	Worker txn.WorkerID
-	// Count is the most tasks to hand out, at least 1.
-	Count int
-	// Wait is how long the server may wait for the first one, to the millisecond.
-	// A waiting poll is not woken by a new task: the task is handed out when the
-	// wait ends (seen on Conductor 3.15.0), so keep it at 100 ms or less.
-	Wait time.Duration
-}
-
-// Poll takes up to Count tasks; none is an empty result and no error. Each is
+// Poll takes up to Count tasks; none is an empty result and no error. Conductor
+// takes an empty domain parameter for a domain of that name, so "" is never sent.
+// Each task is
 // IN_PROGRESS for the worker, with its input and its complete definition as the
 // server sent them: numbers are not rounded.
 //
 // When the answer is lost (retryable) the server may have handed out tasks that
 // nobody runs; it hands them out again after their response timeout.
-func (c *Client) Poll(ctx context.Context, request PollRequest) ([]txn.Task, error) {
+func (c *Client) Poll(ctx context.Context, request txn.PollRequest) ([]txn.Task, error) {
 	call := c.call(http.MethodGet, "/tasks/poll/batch/"+segment(request.Type), effectNone)
 	options := &client.TaskResourceApiBatchPollOpts{
 		Workerid: optional.NewString(string(request.Worker)),

@@ -1,0 +1,73 @@
+// Command publish-worker serves perago_publish: it makes what a step staged
+// appear in the target branch, all at once.
+package main
+
+import (
+	"context"
+
+	"perago/pkg/conductor"
+	"perago/pkg/lakefs"
+	"perago/pkg/publish"
+	"perago/pkg/txn"
+	"perago/pkg/worker"
+)
+
+var (
+	_ worker.Conductor = (*conductor.Client)(nil)
+	_ publish.Tasks    = (*conductor.Client)(nil)
+	_ publish.Lake     = (*lakefs.Client)(nil)
+	_ publish.Attempt  = (*worker.Attempt)(nil)
+)
+
+type config struct {
+	Conductor conductor.Config
+	LakeFS    lakefs.Config
+}
+
+var program = worker.Program[config]{
+	Name:      "publish-worker",
+	Summary:   "publishes what a step staged into its target branch, all at once or not at all (task type perago_publish).",
+	TaskTypes: []txn.TaskType{txn.TypePublish},
+	HTTPAddr:  "127.0.0.1:9462",
+	Build:     build,
+}
+
+func main() { worker.Main(program) }
+
+func build(_ context.Context, process *worker.Process, config *config) (worker.Parts, error) {
+	server, err := conductor.New(config.Conductor, nil)
+	if err != nil {
+		return worker.Parts{}, err
+	}
+	lake, err := lakefs.New(config.LakeFS, nil)
+	if err != nil {
+		return worker.Parts{}, err
+	}
+	publisher := &publish.Publisher{
+		Lake: lake, Tasks: server,
+		Identity:       process.Config.Identity(config.Conductor.ServerURL),
+		Allowed:        process.Config.Allowed(),
+		NewExecutionID: worker.NewExecutionID,
+		WorkflowURL:    process.Config.WorkflowURL(),
+		Published: func(outcome txn.Outcome, fence txn.Fence) {
+			process.Metrics.PublishOutcome(string(outcome), string(fence))
+			if outcome == txn.OutcomeInDoubt {
+				process.Metrics.InDoubt()
+			}
+		},
+		Merged: process.Metrics.Merged,
+	}
+	return worker.Parts{
+		Conductor: server, ConductorURL: config.Conductor.ServerURL,
+		Handler: func(taskType txn.TaskType) worker.Handler {
+			if !taskType.IsPublish() {
+				return nil
+			}
+			return func(ctx context.Context, a *worker.Attempt) (map[string]any, error) {
+				result, err := publisher.Run(ctx, a.Task, a)
+				return result.Output(), err
+			}
+		},
+		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}},
+	}, nil
+}
