@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/treeverse/lakefs/pkg/api/apigen"
 
@@ -124,6 +125,10 @@ func (c *Client) ReadObject(ctx context.Context, repo txn.Repository, ref txn.Co
 func (c *Client) Upload(ctx context.Context, repo txn.Repository, branch txn.Branch, path string, from txn.Content) (txn.Object, error) {
 	if err := errors.Join(checkRepository(repo), checkBranch(branch)); err != nil {
 		return txn.Object{}, err
+	}
+	if !utf8.ValidString(path) {
+		// lakeFS would take it and show another name for it.
+		return txn.Object{}, fmt.Errorf("upload %q: a path that is not valid UTF-8: %w", path, txn.ErrRefused)
 	}
 	var object txn.Object
 	err := c.do(ctx, &call{operation: uploadObject, want: http.StatusCreated, content: &content{Content: from}, decode: asJSON(func(r objectRecord) (err error) {

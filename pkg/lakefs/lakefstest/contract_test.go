@@ -1,0 +1,49 @@
+package lakefstest
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"perago/e2e/stack"
+	"perago/pkg/lakefs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The contract on both subjects: what the memory server says is worth what the
+// real one says.
+func TestContract(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		server := NewServer()
+		server.Hook = runRefusal
+		Contract(t, func(*testing.T) Subject {
+			return Subject{Config: server.Config(), Transport: server.Transport()}
+		})
+	})
+	if stack.Short(t) {
+		return
+	}
+	t.Run("real", func(t *testing.T) {
+		servers := stack.Require(t)
+		transport := &http.Transport{MaxIdleConnsPerHost: 64}
+		t.Cleanup(transport.CloseIdleConnections)
+		Contract(t, func(*testing.T) Subject {
+			return Subject{Config: lakefs.Config{
+				Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID,
+				SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+			}, Transport: transport}
+		})
+	})
+}
+
+// runRefusal is the memory server's hook for the one script of the contract.
+func runRefusal(file []byte, _ PreMerge) error {
+	if bytes.Contains(file, []byte(refusal)) {
+		return errors.New("refused by the contract")
+	}
+	return errors.New("no such script")
+}

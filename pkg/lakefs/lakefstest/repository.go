@@ -1,0 +1,113 @@
+package lakefstest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"perago/pkg/lakefs"
+	"perago/pkg/txn"
+)
+
+// DefaultBranch is the default branch of the repositories made here.
+const DefaultBranch txn.Branch = "main"
+
+// NewRepository makes a repository of a name of its own, commits files (path to
+// content) on its default branch, and returns it with that commit: the input
+// ref of what the test does next. Without files it is the repository's own first
+// commit, whose tree has the id "".
+//
+// When the test ends, Check looks at the repository with the expectations, from
+// that commit on. So the client must be one that no fault is injected into.
+func NewRepository(t testing.TB, client *lakefs.Client, files map[string]string, expect ...Expectation) (txn.Repository, txn.CommitID) {
+	t.Helper()
+	ctx := t.Context()
+	repo := NewName(t)
+	if err := client.CreateRepository(ctx, repo, "local://"+string(repo), DefaultBranch); err != nil {
+		t.Fatal(err)
+	}
+	if len(files) > 0 {
+		Put(t, client, repo, DefaultBranch, files)
+		if _, err := client.CreateCommit(ctx, repo, DefaultBranch, "input", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := client.Head(ctx, repo, DefaultBranch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's own context has ended by now.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		Check(ctx, t, client, repo, first, expect...)
+	})
+	return repo, first
+}
+
+// NewName is the name of a repository that no other test has, on a server that
+// many tests share.
+func NewName(t testing.TB) txn.Repository {
+	t.Helper()
+	var unique [8]byte
+	if _, err := rand.Read(unique[:]); err != nil {
+		t.Fatal(err)
+	}
+	// lakeFS allows 63 characters of a few kinds; the start of the test's name is
+	// for people who look at the server.
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, t.Name())
+	return txn.Repository("t-" + name[:min(40, len(name))] + "-" + hex.EncodeToString(unique[:]))
+}
+
+// Text is a text as the content of an upload.
+func Text(s string) txn.Content {
+	return txn.Content{Size: int64(len(s)), Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader(s)), nil
+	}}
+}
+
+// Put uploads files (path to content) to a branch and commits nothing.
+func Put(t testing.TB, client *lakefs.Client, repo txn.Repository, branch txn.Branch, files map[string]string) {
+	t.Helper()
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if _, err := client.Upload(t.Context(), repo, branch, path, Text(files[path])); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Tree reads the whole tree of a commit: path to content.
+func Tree(t testing.TB, client *lakefs.Client, repo txn.Repository, ref txn.CommitID) map[string]string {
+	t.Helper()
+	tree := map[string]string{}
+	for object, err := range client.Objects(t.Context(), repo, ref, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader, err := client.ReadObject(t.Context(), repo, ref, object.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(reader)
+		_ = reader.Close()
+		if err != nil {
+			t.Fatalf("read %s: %v", object.Path, err)
+		}
+		tree[object.Path] = string(data)
+	}
+	return tree
+}
