@@ -118,6 +118,7 @@ func TestDecidePublish(t *testing.T) {
 		{row: fenced, name: "a later step of a restarted workflow", set: []func(*PublishFacts){history(
 			confirm("P2", "P1", ofKey("later"), func(r *Record) { r.InputRef = id("P1") }), confirm("P1", "A", otherStaging))}, fence: "; rerun from that step (without this step's new content)"},
 		{row: fenced, name: "a step of this workflow from the same input", set: []func(*PublishFacts){history(confirm("P2", "A", ofKey("sibling")))}, fence: "; two steps of one workflow write main; chain them"},
+		{row: fenced, name: "a step of this workflow from elsewhere", set: []func(*PublishFacts){history(confirm("P2", "A", ofKey("sibling"), func(r *Record) { r.InputRef = id("X") }))}, fence: "; start a new workflow with ref="},
 		{row: fenced, name: "the input ref is not reached", set: []func(*PublishFacts){history(confirm("P", "A")), func(f *PublishFacts) { f.Reached = false }}, fence: "is not among its last 1024 first-parent commits"},
 		{row: fenced, name: "too far ahead", set: []func(*PublishFacts){history(long...)}, fence: "advanced"},
 		{row: fenced, name: "the range is of another head", set: []func(*PublishFacts){history(confirm("P", "A")), func(f *PublishFacts) { f.Head = id("H") }}, fence: "advanced"},
@@ -171,7 +172,8 @@ func TestCheckLanded(t *testing.T) {
 		t.Errorf("lakeFS's own key is no difference: %v", err)
 	}
 	for name, landed := range map[string]Commit{
-		"another parent":   confirm("P", "F"),
+		"another parent":   func() Commit { c := confirm("P", "A"); c.Parents = []CommitID{id("F")}; return c }(),
+		"another decision": confirm("P", "A", func(r *Record) { r.Supersedes = id("P0") }),
 		"another tree":     func() Commit { c := confirm("P", "A"); c.MetaRange = "tree-other"; return c }(),
 		"another attempt":  confirm("P", "A", func(r *Record) { r.Execution = execution1 }),
 		"no metadata":      foreign("P", "A"),

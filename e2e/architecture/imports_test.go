@@ -1,0 +1,134 @@
+// Package architecture holds the direction of imports that ARCHITECTURE.md
+// describes.
+package architecture
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// allowed is the table of ARCHITECTURE.md: for each package of pkg, the packages
+// of this project that it may import, tests aside. A package that is not here is
+// a fault too, so that the table stays whole.
+var allowed = map[string][]string{
+	"pkg/txn":                     {},
+	"pkg/projection":              {"pkg/txn"},
+	"pkg/telemetry":               {"pkg/txn"},
+	"pkg/stage":                   {"pkg/txn", "pkg/projection"},
+	"pkg/publish":                 {"pkg/txn"},
+	"pkg/cleanup":                 {"pkg/txn"},
+	"pkg/worker":                  {"pkg/txn", "pkg/telemetry"},
+	"pkg/conductor":               {"pkg/txn"},
+	"pkg/conductor/conductortest": {"pkg/txn", "pkg/conductor"},
+	"pkg/lakefs":                  {"pkg/txn"},
+	"pkg/lakefs/lakefstest":       {"pkg/txn", "pkg/lakefs"},
+	"pkg/definition":              {"pkg/txn"},
+}
+
+// impure is what the decisions must do without: they read no clock, open no
+// file, send nothing and log nothing.
+var impure = []string{"net", "net/http", "os", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "time/tzdata"}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+	GoFiles    []string
+	Dir        string
+}
+
+// list is every package of the module.
+func list(t *testing.T) map[string]goPackage {
+	t.Helper()
+	command := exec.Command("go", "list", "-json=ImportPath,Imports,Deps,GoFiles,Dir", "perago/...")
+	command.Dir = filepath.Join("..", "..")
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	packages := map[string]goPackage{}
+	decoder := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p goPackage
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages[strings.TrimPrefix(p.ImportPath, "perago/")] = p
+	}
+}
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	packages := list(t)
+	for _, name := range slices.Sorted(maps.Keys(packages)) {
+		if !strings.HasPrefix(name, "pkg/") {
+			continue
+		}
+		may, ok := allowed[name]
+		if !ok {
+			t.Errorf("%s is not in the table of imports; add it here and to ARCHITECTURE.md", name)
+			continue
+		}
+		for _, imported := range packages[name].Imports {
+			if own, ok := strings.CutPrefix(imported, "perago/"); ok && !slices.Contains(may, own) {
+				t.Errorf("%s imports %s; it may import %v", name, own, may)
+			}
+		}
+	}
+	for name := range allowed {
+		if _, ok := packages[name]; !ok {
+			t.Errorf("the table of imports has %s, which does not exist", name)
+		}
+	}
+}
+
+// Nothing of the product reaches the tests' machinery.
+func TestCommandsDoNotImportTests(t *testing.T) {
+	t.Parallel()
+	for name, p := range list(t) {
+		if !strings.HasPrefix(name, "cmd/") {
+			continue
+		}
+		for _, dependency := range p.Deps {
+			if own, ok := strings.CutPrefix(dependency, "perago/"); ok && (strings.HasPrefix(own, "e2e/") || strings.HasSuffix(own, "test")) {
+				t.Errorf("%s depends on %s, which is for tests", name, own)
+			}
+			if dependency == "testing" {
+				t.Errorf("%s depends on the package testing", name)
+			}
+		}
+	}
+}
+
+func TestDecisionsArePure(t *testing.T) {
+	t.Parallel()
+	for _, imported := range list(t)["pkg/txn"].Imports {
+		if slices.Contains(impure, imported) || strings.Contains(strings.SplitN(imported, "/", 2)[0], ".") {
+			t.Errorf("pkg/txn imports %s; it holds decisions only", imported)
+		}
+	}
+}
+
+// One adapter for each server: no other package knows its client.
+func TestClientsStayInTheirAdapters(t *testing.T) {
+	t.Parallel()
+	for name, p := range list(t) {
+		for _, imported := range p.Imports {
+			switch {
+			case strings.HasPrefix(imported, "github.com/treeverse/lakefs") && !strings.HasPrefix(name, "pkg/lakefs"):
+				t.Errorf("%s imports %s; only pkg/lakefs may", name, imported)
+			case strings.HasPrefix(imported, "github.com/conductor-sdk/conductor-go") && !strings.HasPrefix(name, "pkg/conductor") && !strings.HasPrefix(name, "examples/"):
+				t.Errorf("%s imports %s; only pkg/conductor may", name, imported)
+			}
+		}
+	}
+}
