@@ -159,22 +159,23 @@ func (a *Attempt) timingsOutput(total time.Duration) map[string]any {
 // fence runs one check. Once an attempt was found stale it stays stale: an
 // extension that slips through later must not bring it back to life.
 func (a *Attempt) fence(ctx context.Context, check func(context.Context) error) error {
-	a.mu.Lock()
-	stale := a.stale
-	a.mu.Unlock()
-	if stale != nil {
+	if stale := a.foundStale(); stale != nil {
 		return stale
 	}
 	return a.withinLease(ctx, txn.StaleUnreadable, check)
 }
 
 // withinLease repeats try with pauses until it succeeds, finds the attempt stale
-// or the lease ends, and then gives the stated reason. It tries at least once: a
-// process that was suspended may wake after its lease and still own the task.
+// or the lease that runs now ends, and then gives the stated reason. Heartbeats
+// that renew the lease meanwhile do not prolong it: a fence that cannot be read
+// must not hold a task for ever. It tries at least once: a process that was
+// suspended may wake after its lease and still own the task.
 func (a *Attempt) withinLease(ctx context.Context, atTheEnd txn.StaleReason, try func(context.Context) error) error {
 	pauses := callBackoff()
+	deadline := a.Deadline()
+	left := max(time.Until(deadline), time.Second)
 	for {
-		tryCtx, cancel := context.WithTimeout(ctx, a.tryTimeout())
+		tryCtx, cancel := context.WithTimeout(ctx, min(left, a.tryTimeout()))
 		err := try(tryCtx)
 		cancel()
 		var stale *txn.StaleAttemptError
@@ -188,7 +189,7 @@ func (a *Attempt) withinLease(ctx context.Context, atTheEnd txn.StaleReason, try
 			return context.Cause(ctx)
 		}
 		wait := pauses.next()
-		if wait >= a.LeaseLeft() {
+		if left = time.Until(deadline) - wait; left <= 0 {
 			stale = &txn.StaleAttemptError{Attempt: a.identity, Reason: atTheEnd, Cause: err}
 			a.setStale(stale)
 			return stale
@@ -197,6 +198,13 @@ func (a *Attempt) withinLease(ctx context.Context, atTheEnd txn.StaleReason, try
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// foundStale is what the first check that failed said; nil if none did.
+func (a *Attempt) foundStale() *txn.StaleAttemptError {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stale
 }
 
 func (a *Attempt) setStale(stale *txn.StaleAttemptError) {

@@ -54,8 +54,8 @@ func (c Config) Validate() []error {
 	if strings.ContainsAny(c.WorkerIDPrefix, " \t\r\n") {
 		fault("PERAGO_WORKER_ID_PREFIX", "must not hold white space")
 	}
-	if c.ReasonLength < 80 || c.ReasonLength > 100_000 {
-		fault("PERAGO_FAILURE_REASON_MAX_LENGTH", "is %d; it must be between 80 and 100000 characters", c.ReasonLength)
+	if c.ReasonLength < 1 {
+		fault("PERAGO_FAILURE_REASON_MAX_LENGTH", "is %d; it must be at least 1 character", c.ReasonLength)
 	}
 	if c.ShutdownGrace < 0 || c.ShutdownGrace > time.Hour {
 		fault("PERAGO_SHUTDOWN_GRACE", "is %s; it must be between 0s and 1h", c.ShutdownGrace)

@@ -23,6 +23,7 @@ func (e *panicError) Error() string {
 
 // execute runs one polled task to its end. sent is when the poll was sent.
 func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) {
+	began := time.Now()
 	limits, faulty := r.limits(task)
 	attempt := newAttempt(task, limits, sent, r.Conductor, r.Log, r.Metrics)
 	ctx, cancel := context.WithCancelCause(r.work)
@@ -52,9 +53,8 @@ func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) {
 		}
 		stop()
 	}
-	took := time.Since(sent)
-	r.Metrics.Executed(task.Type, took)
-	r.finish(attempt, output, blame(ctx, err), took)
+	r.Metrics.Executed(task.Type, time.Since(began))
+	r.finish(attempt, output, blame(ctx, err), time.Since(sent))
 }
 
 // limits are those of the task's own TaskDef; a rule broken there is terminal,
@@ -134,10 +134,15 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 	if err != nil {
 		result.Reason = txn.Reason(err, r.ReasonLength, r.Redactor.Values()...)
 	}
+	// An attempt that was found stale is silent whatever its work returned; if the
+	// work had landed by then, that is an event of its own.
+	stale := attempt.foundStale()
 	if !table.Update {
-		var stale *txn.StaleAttemptError
 		errors.As(err, &stale)
+	}
+	if stale != nil {
 		r.silent(attempt, stale)
+		r.abandoned(attempt, result, stale)
 		return
 	}
 
@@ -155,7 +160,6 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 		}
 		log.Info("task completed")
 	case reportStale:
-		var stale *txn.StaleAttemptError
 		errors.As(detail, &stale)
 		r.silent(attempt, stale)
 		r.abandoned(attempt, result, detail)

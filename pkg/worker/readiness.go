@@ -19,7 +19,7 @@ const (
 	lookAgainFailing = 10 * time.Second
 	lookAgainHolding = 30 * time.Second
 	lookTimeout      = 5 * time.Second
-	pollRecent       = 30 * time.Second
+	pollRecent       = 15 * time.Second
 )
 
 // Check is a condition beside Conductor that must hold for tasks to be polled,

@@ -14,12 +14,12 @@ import (
 	"perago/pkg/txn"
 )
 
-// The pace of polls. A waiting poll is not woken by a new task, so it waits no
-// longer than longPoll; answerTime is what the server may take beyond that. An
-// idle queue is asked less often, but never so seldom that the wait for a task
-// exceeds a hundredth of the time the queue was idle.
+// The pace of polls. Polls do not wait on the server: a waiting poll is not woken
+// by a new task, and a server may hold it for 200 ms whatever shorter wait it was
+// asked for, or until it has as many tasks as were asked for. answerTime is what
+// an answer may take. A queue that has been empty for long is asked less often,
+// but never so seldom that a task waits longer than a hundredth of that time.
 const (
-	longPoll     = 100 * time.Millisecond
 	answerTime   = 10 * time.Second
 	idleFraction = 100
 	slowestPace  = time.Second
@@ -162,7 +162,6 @@ func (r *Runtime) poll(ctx context.Context, taskType txn.TaskType, domain string
 	queue := r.readiness.queue(taskType, domain)
 	errorPauses := pollBackoff()
 	lastTask := time.Now()
-	greedy := false
 	for {
 		if !r.readiness.open(ctx, taskType) {
 			return
@@ -172,25 +171,20 @@ func (r *Runtime) poll(ctx context.Context, taskType txn.TaskType, domain string
 			return
 		}
 		queue.polls()
-		request := txn.PollRequest{Type: taskType, Domain: domain, Worker: r.Worker, Count: 1, Wait: min(longPoll, r.PollInterval)}
-		if greedy {
-			// Work is coming in. A server may hold a poll for several tasks until
-			// it has them all, so only a poll that does not wait asks for more than
-			// one.
-			request.Wait = 0
-			for request.Count < r.Concurrency && r.slots.TryAcquire(1) {
-				request.Count++
-			}
+		// As many as can run; whoever waits for a slot comes first.
+		count := 1
+		for count < r.Concurrency && r.slots.TryAcquire(1) {
+			count++
 		}
 		sent := time.Now()
-		tasks, err := r.send(ctx, request)
+		tasks, err := r.send(ctx, txn.PollRequest{Type: taskType, Domain: domain, Worker: r.Worker, Count: count})
 		r.Metrics.Polled(taskType, time.Since(sent))
 		queue.polled(err)
 
 		stopping := ctx.Err() != nil
 		for i, task := range tasks {
 			// More tasks than were asked for have no slot.
-			if stopping || i >= request.Count {
+			if stopping || i >= count {
 				r.tasks.Go(func() { r.handBack(task, sent) })
 				continue
 			}
@@ -199,42 +193,38 @@ func (r *Runtime) poll(ctx context.Context, taskType txn.TaskType, domain string
 				r.execute(task, sent, handler)
 			})
 		}
-		if started := min(len(tasks), request.Count); stopping {
-			r.slots.Release(int64(request.Count))
+		if unused := count - len(tasks); stopping {
+			r.slots.Release(int64(count))
 			return
-		} else if unused := request.Count - started; unused > 0 {
+		} else if unused > 0 {
 			r.slots.Release(int64(unused))
 		}
 
+		var wait time.Duration
 		switch {
 		case err != nil:
-			greedy = false
-			wait := errorPauses.next()
+			wait = errorPauses.next()
 			r.Log.Warn("poll failed", slog.String(telemetry.KeyTaskType, string(taskType)), slog.String("domain", domain),
 				slog.Any(telemetry.KeyError, err), slog.Duration("pause", wait))
-			if !pause(ctx, wait) {
-				return
-			}
-			continue
 		case len(tasks) > 0:
-			greedy = true
+			// Where one task was there may be more: ask again at once.
+			errorPauses.reset()
 			lastTask = time.Now()
-		case greedy:
-			greedy = false
 		default:
+			errorPauses.reset()
 			pace := min(time.Since(lastTask)/idleFraction, slowestPace)
-			if !pause(ctx, max(pace, r.PollInterval)-time.Since(sent)) {
-				return
-			}
+			wait = max(pace, r.PollInterval) - time.Since(sent)
 		}
-		errorPauses.reset()
+		if !pause(ctx, wait) {
+			return
+		}
 	}
 }
 
 // send polls once. The request outlives a stop: cancelled, it could take a task
 // that nobody runs or hands back.
 func (r *Runtime) send(ctx context.Context, request txn.PollRequest) ([]txn.Task, error) {
-	pollCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), request.Wait+answerTime)
+	pollCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 	defer cancel()
 	return r.Conductor.Poll(pollCtx, request)
 }
