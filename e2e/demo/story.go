@@ -51,7 +51,7 @@ func (d *demo) story(ctx context.Context) error {
 
 	title("Workflow 1: two steps, from the head of main")
 	second, err := d.published(ctx, first, map[string]any{
-		"days": []string{"2026-03-01", "2026-03-02", "2026-03-03"}, "epochs": 3,
+		"days": []string{"2026-03-01", "2026-03-02", "2026-03-03"}, "epochs": 3, "revision": 1,
 	})
 	if err != nil {
 		return fmt.Errorf("workflow 1: %w", err)
@@ -66,7 +66,7 @@ func (d *demo) story(ctx context.Context) error {
 		return fmt.Errorf("perago ref says %s, workflow 1 put out %s", ref, second)
 	}
 	third, err := d.published(ctx, second, map[string]any{
-		"days": []string{"2026-03-02", "2026-03-03", "2026-03-04"}, "epochs": 2,
+		"days": []string{"2026-03-02", "2026-03-03", "2026-03-04"}, "epochs": 2, "revision": 1,
 	})
 	if err != nil {
 		return fmt.Errorf("workflow 2: %w", err)
@@ -213,7 +213,7 @@ func (d *demo) refused(ctx context.Context, ref, head string) error {
 	if err != nil {
 		return err
 	}
-	id, err := d.startWorkflow(ctx, ref, map[string]any{"days": []string{"2025-12-31"}, "epochs": 1})
+	id, err := d.startWorkflow(ctx, ref, map[string]any{"days": []string{"2025-12-31"}, "epochs": 1, "revision": 1})
 	if err != nil {
 		return err
 	}

@@ -11,13 +11,14 @@ import (
 
 // prepare writes a data set with one folder for each of the days it is given:
 //
-//	{"days": ["2026-03-01", "2026-03-02"]}
+//	{"days": ["2026-03-01", "2026-03-02"], "revision": 1}
 //
-// The files of a day are always the same, so a second run with other days adds,
-// keeps and removes some; days.json changes.
+// The files of a day change only with the revision, so a second run with other
+// days adds, keeps and removes some; days.json changes.
 func prepare(dir string, input map[string]any) error {
 	var in struct {
-		Days []string `json:"days"`
+		Days     []string `json:"days"`
+		Revision int      `json:"revision"`
 	}
 	if err := decode(input, &in); err != nil {
 		return err
@@ -29,7 +30,7 @@ func prepare(dir string, input map[string]any) error {
 		var rows strings.Builder
 		rows.WriteString("day,hour,visits\n")
 		for hour := range 24 {
-			fmt.Fprintf(&rows, "%s,%d,%d\n", day, hour, len(day)*hour%17)
+			fmt.Fprintf(&rows, "%s,%d,%d\n", day, hour, (10*hour+in.Revision)%17)
 		}
 		if err := writeFile(dir, "day="+day+"/visits.csv", rows.String()); err != nil {
 			return err
@@ -40,12 +41,13 @@ func prepare(dir string, input map[string]any) error {
 
 // train writes a model and its metrics:
 //
-//	{"epochs": 3}
+//	{"epochs": 3, "revision": 1}
 //
 // One checkpoint for each epoch, so fewer epochs than before remove some.
 func train(dir string, input map[string]any) error {
 	var in struct {
-		Epochs int `json:"epochs"`
+		Epochs   int `json:"epochs"`
+		Revision int `json:"revision"`
 	}
 	if err := decode(input, &in); err != nil {
 		return err
@@ -64,7 +66,7 @@ func train(dir string, input map[string]any) error {
 	if err := writeJSON(dir, "model.json", map[string]any{"weights": []float64{loss, -loss}}); err != nil {
 		return err
 	}
-	return writeJSON(dir, "metrics.json", map[string]any{"epochs": in.Epochs, "loss": loss})
+	return writeJSON(dir, "metrics.json", map[string]any{"epochs": in.Epochs, "loss": loss, "revision": in.Revision})
 }
 
 func decode(input map[string]any, to any) error {
