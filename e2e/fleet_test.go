@@ -1,0 +1,367 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"perago/e2e/stack"
+	"perago/pkg/conductor"
+	"perago/pkg/conductor/conductortest"
+	"perago/pkg/lakefs"
+	"perago/pkg/lakefs/lakefstest"
+	"perago/pkg/txn"
+)
+
+// fleet is one of each worker with everything of its own: domain, repository,
+// identity and workspace root.
+type fleet struct {
+	t         testing.TB
+	servers   stack.Servers
+	domain    string
+	root      string
+	conductor *conductor.Client
+	operator  *conductortest.Operator
+	lake      *lakefs.Client
+	repo      txn.Repository
+	// first is the commit that the workflows of a test start from.
+	first txn.CommitID
+
+	stage, publish, cleanup *process
+}
+
+// setup is what differs from one test's fleet to the next.
+type setup struct {
+	// files are the repository's at the input ref.
+	files map[string]string
+	// sweepTTL is the cleanup worker's; 0s when empty, so that a failed workflow
+	// leaves no branch.
+	sweepTTL string
+	// expect is what the repository's check may find.
+	expect []lakefstest.Expectation
+}
+
+// newFleet is newFleetOf a repository with these files.
+func newFleet(t testing.TB, files map[string]string) *fleet {
+	t.Helper()
+	return newFleetOf(t, setup{files: files})
+}
+
+// newFleetOf starts the three workers. At the end of the test they drain, and
+// the repository's invariants are checked.
+func newFleetOf(t testing.TB, s setup) *fleet {
+	t.Helper()
+	f := &fleet{t: t, servers: stack.Require(t), domain: "e2e-" + uuid.NewString(), root: t.TempDir()}
+	f.conductor, f.lake = clients(t, f.servers)
+	f.operator = conductortest.NewOperator(f.servers.ConductorURL, nil)
+	f.repo, f.first = lakefstest.NewRepository(t, f.lake, s.files, s.expect...)
+
+	f.stage = start(t, "stage-worker", f.env("PERAGO_WORKSPACE_ROOT="+f.root, "PERAGO_TASK_TYPES=perago_stage,perago_stage_once")...)
+	f.publish = start(t, "publish-worker", f.env("PERAGO_TASK_TYPES=perago_publish,perago_publish_once")...)
+	f.cleanup = start(t, "cleanup-worker", f.env("PERAGO_SWEEP_TTL="+cmp.Or(s.sweepTTL, "0s"))...)
+	for _, p := range []*process{f.stage, f.publish, f.cleanup} {
+		p.ready()
+	}
+	t.Cleanup(func() {
+		for _, p := range []*process{f.stage, f.publish, f.cleanup} {
+			f.stop(p)
+		}
+	})
+	return f
+}
+
+// stop drains a worker and looks at what it wrote.
+func (f *fleet) stop(p *process) {
+	f.t.Helper()
+	p.drain()
+	if strings.Contains(p.stderr(), f.servers.SecretAccessKey) {
+		f.t.Errorf("the log of %s holds the lakeFS secret", p.name)
+	}
+	if strings.Contains(p.stderr(), "DATA RACE") {
+		f.t.Errorf("%s has a data race", p.name)
+	}
+}
+
+func clients(t testing.TB, servers stack.Servers) (*conductor.Client, *lakefs.Client) {
+	t.Helper()
+	server, err := conductor.New(conductor.Config{ServerURL: servers.ConductorURL}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lake, err := lakefs.New(lakefs.Config{
+		Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server, lake
+}
+
+// env is a worker's environment; later entries win.
+func (f *fleet) env(more ...string) []string {
+	return append(workerEnv(f.servers, "PERAGO_DOMAINS="+f.domain, "PERAGO_CONDUCTOR_ID="+f.domain, "PERAGO_ALLOWED_REPOSITORIES="+string(f.repo)), more...)
+}
+
+func workerEnv(servers stack.Servers, more ...string) []string {
+	return append([]string{
+		"HOME=" + os.Getenv("HOME"),
+		"CONDUCTOR_SERVER_URL=" + servers.ConductorURL,
+		"LAKECTL_SERVER_ENDPOINT_URL=" + servers.LakeFSURL,
+		"LAKECTL_CREDENTIALS_ACCESS_KEY_ID=" + servers.AccessKeyID,
+		"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY=" + servers.SecretAccessKey,
+		"PERAGO_ALLOWED_REPOSITORIES=*",
+		"PERAGO_HTTP_ADDR=127.0.0.1:0",
+	}, more...)
+}
+
+// user serves a user's task type for the rest of the test: it writes what files
+// gives below <root>/<workflow id>/<task id>/ and completes with that directory.
+func (f *fleet) user(taskType txn.TaskType, files func(txn.Task) map[string]string) {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for ctx.Err() == nil {
+			tasks, err := f.conductor.Poll(ctx, txn.PollRequest{Type: taskType, Domain: f.domain, Worker: "user", Count: 1, Wait: 100 * time.Millisecond})
+			if err != nil && ctx.Err() == nil {
+				f.t.Errorf("poll %s: %v", taskType, err)
+				return
+			}
+			for _, task := range tasks {
+				directory := filepath.Join(f.root, string(task.Workflow), string(task.ID))
+				write(f.t, directory, files(task))
+				if err := f.conductor.Update(ctx, txn.TaskResult{
+					Task: task.ID, Workflow: task.Workflow, Worker: "user", Status: txn.TaskCompleted,
+					Output: map[string]any{"directory": directory},
+				}); err != nil && ctx.Err() == nil {
+					f.t.Errorf("complete %s: %v", taskType, err)
+				}
+			}
+		}
+	})
+	f.t.Cleanup(func() { cancel(); wait.Wait() })
+}
+
+// write makes a directory with these files, path to content. A path that ends in
+// a slash is an empty directory.
+func write(t testing.TB, directory string, files map[string]string) {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		t.Error(err)
+		return
+	}
+	for path, content := range files {
+		full := filepath.Join(directory, path)
+		if strings.HasSuffix(path, "/") {
+			if err := os.MkdirAll(full, 0o755); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Error(err)
+			continue
+		}
+		if err := os.WriteFile(full, []byte(content), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// workspace is the target main at a commit, as a workflow's input.
+func (f *fleet) workspace(ref txn.CommitID) map[string]any {
+	return map[string]any{"repository": f.repo, "branch": lakefstest.DefaultBranch, "ref_type": "commit", "ref": ref}
+}
+
+// start starts a workflow with every task of it in the fleet's domain.
+func (f *fleet) start(name string, input map[string]any) txn.WorkflowID {
+	f.t.Helper()
+	raw, err := json.Marshal(input)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	id, err := f.conductor.StartWorkflow(f.t.Context(), conductor.StartRequest{
+		Name: name, Version: 1, Input: raw, TaskToDomain: map[string]string{"*": f.domain},
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return id
+}
+
+// end waits for a workflow, and for the failure workflow it started, if any.
+func (f *fleet) end(id txn.WorkflowID) txn.Workflow {
+	f.t.Helper()
+	var workflow txn.Workflow
+	eventually(f.t, 2*time.Minute, "workflow "+string(id)+" ends", func() (bool, string) {
+		var err error
+		if workflow, err = f.conductor.Workflow(f.t.Context(), id); err != nil {
+			f.t.Fatal(err)
+		}
+		return workflow.Status.Terminal(), describe(workflow)
+	})
+	if workflow.Status == txn.WorkflowFailed {
+		if cancelled := f.failureWorkflow(id); cancelled.Status != txn.WorkflowCompleted {
+			f.t.Errorf("the failure workflow is %s", describe(cancelled))
+		}
+	}
+	return workflow
+}
+
+// failureWorkflow waits for the workflow that a failed one started, and for its
+// end. Conductor says FAILED a moment before it names the failure workflow.
+func (f *fleet) failureWorkflow(failed txn.WorkflowID) txn.Workflow {
+	f.t.Helper()
+	var output struct {
+		Failure txn.WorkflowID `json:"conductor.failure_workflow"`
+	}
+	eventually(f.t, waitTime, "a failure workflow is started for "+string(failed), func() (bool, string) {
+		workflow, err := f.conductor.Workflow(f.t.Context(), failed)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if len(workflow.Output) > 0 {
+			decode(f.t, workflow.Output, &output)
+		}
+		return output.Failure != "", string(workflow.Output)
+	})
+	return f.end(output.Failure)
+}
+
+// run starts a workflow and waits for its end.
+func (f *fleet) run(name string, input map[string]any) txn.Workflow {
+	f.t.Helper()
+	return f.end(f.start(name, input))
+}
+
+// completed runs a workflow that must complete.
+func (f *fleet) completed(name string, input map[string]any) txn.Workflow {
+	f.t.Helper()
+	workflow := f.run(name, input)
+	if workflow.Status != txn.WorkflowCompleted {
+		f.t.Fatalf("not completed: %s", describe(workflow))
+	}
+	return workflow
+}
+
+func describe(workflow txn.Workflow) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %s %s", workflow.Name, workflow.ID, workflow.Status, workflow.Reason)
+	for _, task := range workflow.Tasks {
+		fmt.Fprintf(&b, "\n  %s try %d poll %d %s %s", task.ReferenceName, task.RetryCount, task.PollCount, task.Status, task.Reason)
+	}
+	return b.String()
+}
+
+// last is the newest try of a task.
+func last(t testing.TB, workflow txn.Workflow, reference txn.ReferenceName) txn.Task {
+	t.Helper()
+	for i := len(workflow.Tasks) - 1; i >= 0; i-- {
+		if workflow.Tasks[i].ReferenceName == reference {
+			return workflow.Tasks[i]
+		}
+	}
+	t.Fatalf("no task %s in %s", reference, describe(workflow))
+	return txn.Task{}
+}
+
+// output is a task's output, as our workers write it.
+type output struct {
+	Workspace   *txn.Workspace   `json:"workspace"`
+	Staged      txn.Staged       `json:"staged"`
+	Publication *txn.Publication `json:"publication"`
+	Deleted     []txn.Branch     `json:"deleted"`
+	Kept        []any            `json:"kept"`
+	Errors      []string         `json:"errors"`
+	Timings     map[string]any   `json:"timings"`
+}
+
+func outputOf(t testing.TB, task txn.Task) output {
+	t.Helper()
+	var o output
+	if len(task.Output) > 0 {
+		if err := json.Unmarshal(task.Output, &o); err != nil {
+			t.Fatalf("the output of %s: %v", task.ReferenceName, err)
+		}
+	}
+	return o
+}
+
+func (f *fleet) head() txn.CommitID {
+	f.t.Helper()
+	head, err := f.lake.Head(f.t.Context(), f.repo, lakefstest.DefaultBranch)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return head
+}
+
+// commitForeign commits files to main as somebody else would.
+func (f *fleet) commitForeign(files map[string]string) txn.CommitID {
+	f.t.Helper()
+	lakefstest.Put(f.t, f.lake, f.repo, lakefstest.DefaultBranch, files)
+	commit, err := f.lake.CreateCommit(f.t.Context(), f.repo, lakefstest.DefaultBranch, "somebody else's", nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return commit.ID
+}
+
+// register registers a workflow definition of the test's own and gives its name.
+func (f *fleet) register(name string, tasks ...map[string]any) string {
+	f.t.Helper()
+	name += "_" + strings.ReplaceAll(f.domain, "-", "_")
+	raw, err := json.Marshal(map[string]any{
+		"name": name, "version": 1, "schemaVersion": 2, "ownerEmail": "perago@example.com",
+		"timeoutPolicy": "ALERT_ONLY", "timeoutSeconds": 0, "failureWorkflow": "perago_cancel", "tasks": tasks,
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := f.conductor.PutWorkflowDefinition(f.t.Context(), raw); err != nil {
+		f.t.Fatal(err)
+	}
+	return name
+}
+
+// simple is one task of a workflow definition.
+func simple(taskType, reference string, input map[string]any) map[string]any {
+	return map[string]any{"name": taskType, "taskReferenceName": reference, "type": "SIMPLE", "inputParameters": input}
+}
+
+// step is a user task and the perago tasks after it, for the domain's own
+// publish TaskDef without retries. change alters the stage's input.
+func step(user, prefix, workspace string, change func(map[string]any)) []map[string]any {
+	stage := map[string]any{"workspace": workspace, "prefix": prefix, "source": map[string]any{"directory": "${" + user + ".output.directory}"}}
+	if change != nil {
+		change(stage)
+	}
+	staged := map[string]any{"workspace": "${" + user + "_stage.output.workspace}", "staged": "${" + user + "_stage.output.staged}"}
+	cleanup := simple("perago_cleanup", user+"_cleanup", staged)
+	cleanup["optional"] = true
+	return []map[string]any{
+		simple(user, user, nil),
+		simple("perago_stage", user+"_stage", stage),
+		simple("perago_publish_once", user+"_publish", staged),
+		cleanup,
+	}
+}
+
+// waitTime is how long a test waits for something that takes a second when the
+// machine is idle.
+const waitTime = time.Minute
+
+func decode(t testing.TB, raw json.RawMessage, into any) {
+	t.Helper()
+	if err := json.Unmarshal(raw, into); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+}
