@@ -203,13 +203,12 @@ func TestHeartbeat(t *testing.T) {
 
 func TestStaleAtAHeartbeatStopsTheWork(t *testing.T) {
 	bubble(t, func(t *testing.T, h *harness) {
-		var stopped time.Duration
-		var began time.Time
+		stops := make(chan time.Duration, 1)
 		h.conductor.schedule("t", stageType, "")
 		h.stage(func(ctx context.Context, _ *Attempt) (map[string]any, error) {
-			began = time.Now()
+			began := time.Now()
 			<-ctx.Done()
-			stopped = time.Since(began)
+			stops <- time.Since(began)
 			if staleReason(context.Cause(ctx)) != txn.StaleTaskStatus {
 				t.Errorf("cancelled with %v", context.Cause(ctx))
 			}
@@ -218,7 +217,7 @@ func TestStaleAtAHeartbeatStopsTheWork(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		h.conductor.edit("t", func(task *txn.Task) { task.Status = txn.TaskTimedOut })
 		time.Sleep(time.Minute)
-		if stopped != 40*time.Second {
+		if stopped := <-stops; stopped != 40*time.Second {
 			t.Errorf("the work stopped after %s, want the next heartbeat at 40s", stopped)
 		}
 		if extended := len(h.conductor.made("ExtendLease")); extended != 1 {
@@ -248,21 +247,21 @@ func TestLeaseThatCannotBeExtendedIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, h *harness) {
-				var cause error
-				var stopped time.Duration
+				causes, stops := make(chan error, 1), make(chan time.Duration, 1)
 				h.conductor.schedule("t", stageType, "")
 				h.stage(func(ctx context.Context, _ *Attempt) (map[string]any, error) {
 					began := time.Now()
 					<-ctx.Done()
-					cause, stopped = context.Cause(ctx), time.Since(began)
+					causes <- context.Cause(ctx)
+					stops <- time.Since(began)
 					return nil, ctx.Err()
 				})
 				h.conductor.fail(row.fault, nil)
 				time.Sleep(3 * time.Minute)
-				if staleReason(cause) != row.reason {
+				if cause := <-causes; staleReason(cause) != row.reason {
 					t.Errorf("cancelled with %v, want the reason %s", cause, row.reason)
 				}
-				if stopped > 60*time.Second || stopped < 20*time.Second {
+				if stopped := <-stops; stopped > 60*time.Second || stopped < 20*time.Second {
 					t.Errorf("the work stopped after %s; the lease is 60s", stopped)
 				}
 				if updates := h.conductor.updates("t"); len(updates) != 0 {

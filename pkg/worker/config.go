@@ -64,7 +64,7 @@ func (c Config) Validate() []error {
 		fault("PERAGO_HTTP_ADDR", "is %q; it must be host:port, such as 127.0.0.1:9461", c.HTTPAddr)
 	}
 	if _, err := telemetry.ParseLogFormat(c.LogFormat); err != nil {
-		fault("PERAGO_LOG_FORMAT", "is %v", err)
+		fault("PERAGO_LOG_FORMAT", "is %q; it must be json or text", c.LogFormat)
 	}
 	if _, err := txn.ParseAllowList(c.AllowedRepositories); err != nil {
 		fault("PERAGO_ALLOWED_REPOSITORIES", "is not usable: %v", err)

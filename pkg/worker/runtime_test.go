@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -161,8 +160,7 @@ func TestFailingPollsBackOff(t *testing.T) {
 func TestNewerAttemptReplacesTheOlderAndNeverRunsBesideIt(t *testing.T) {
 	bubble(t, func(t *testing.T, h *harness) {
 		var running atomic.Int32
-		var mu sync.Mutex
-		var causes []error
+		causes := make(chan error, 3)
 		h.conductor.schedule("t", stageType, "")
 		h.stage(func(ctx context.Context, a *Attempt) (map[string]any, error) {
 			if running.Add(1) > 1 {
@@ -173,9 +171,7 @@ func TestNewerAttemptReplacesTheOlderAndNeverRunsBesideIt(t *testing.T) {
 				return map[string]any{"poll": a.Task.PollCount}, nil
 			}
 			<-ctx.Done()
-			mu.Lock()
-			causes = append(causes, context.Cause(ctx))
-			mu.Unlock()
+			causes <- context.Cause(ctx)
 			// It takes its time to stop; meanwhile a third attempt may come.
 			time.Sleep(5 * time.Second)
 			return nil, ctx.Err()
@@ -188,14 +184,12 @@ func TestNewerAttemptReplacesTheOlderAndNeverRunsBesideIt(t *testing.T) {
 		if result := h.only("t"); result.Status != txn.TaskCompleted || fmt.Sprint(result.Output["poll"]) != "3" {
 			t.Errorf("update %+v, want the third attempt's completion", result)
 		}
-		if len(causes) != 1 {
-			t.Errorf("%d older attempts ran, want 1: the second one never started", len(causes))
+		if ran := len(causes); ran != 1 {
+			t.Errorf("%d older attempts ran, want 1: the second one never started", ran)
 		}
-		for _, cause := range causes {
-			var stale *txn.StaleAttemptError
-			if !errors.As(cause, &stale) {
-				t.Errorf("cancelled with %v, want a stale attempt", cause)
-			}
+		var stale *txn.StaleAttemptError
+		if cause := <-causes; !errors.As(cause, &stale) {
+			t.Errorf("cancelled with %v, want a stale attempt", cause)
 		}
 		if got := h.counter("perago_fence_rejections_total", "fence=attempt", "reason=poll_count"); got != 2 {
 			t.Errorf("%v rejections counted, want 2", got)
