@@ -151,6 +151,35 @@ func (c *Client) History(ctx context.Context, repo txn.Repository, from, stopAt 
 // protected branch, txn.ErrHookRefused with the hook's message,
 // txn.ErrUnknownOutcome.
 func (c *Client) CreateCommit(ctx context.Context, repo txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error) {
+	return c.commit(ctx, repo, branch, &apigen.CommitParams{}, apigen.CommitJSONRequestBody{
+		Message: message, Metadata: &apigen.CommitCreation_Metadata{AdditionalProperties: metadata},
+	})
+}
+
+// CommitTree commits a tree whole, whatever the branch holds, also when that is
+// the same tree. lakeFS does not check that the tree exists, so it must have been
+// read from a commit; "" is refused. Not idempotent; errors as for CreateCommit.
+func (c *Client) CommitTree(ctx context.Context, repo txn.Repository, branch txn.Branch, tree txn.MetaRangeID, message string, metadata map[string]string) (txn.Commit, error) {
+	if tree == "" {
+		return txn.Commit{}, errors.New("a tree without an id cannot be committed; read the id of the empty tree first")
+	}
+	source, yes := string(tree), true
+	return c.commit(ctx, repo, branch, &apigen.CommitParams{SourceMetarange: &source}, apigen.CommitJSONRequestBody{
+		Message: message, AllowEmpty: &yes, Metadata: &apigen.CommitCreation_Metadata{AdditionalProperties: metadata},
+	})
+}
+
+// CommitUnchanged commits the branch's tree again as it is: the new commit has an
+// id for the tree also where the branch's head, a repository's first commit, has
+// none. Not idempotent; errors as for CreateCommit.
+func (c *Client) CommitUnchanged(ctx context.Context, repo txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error) {
+	yes := true
+	return c.commit(ctx, repo, branch, &apigen.CommitParams{}, apigen.CommitJSONRequestBody{
+		Message: message, AllowEmpty: &yes, Metadata: &apigen.CommitCreation_Metadata{AdditionalProperties: metadata},
+	})
+}
+
+func (c *Client) commit(ctx context.Context, repo txn.Repository, branch txn.Branch, params *apigen.CommitParams, body apigen.CommitJSONRequestBody) (txn.Commit, error) {
 	if err := errors.Join(checkRepository(repo), checkBranch(branch)); err != nil {
 		return txn.Commit{}, err
 	}
@@ -159,9 +188,7 @@ func (c *Client) CreateCommit(ctx context.Context, repo txn.Repository, branch t
 		commit, err = r.commit()
 		return err
 	})}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.Commit(ctx, string(repo), string(branch), &apigen.CommitParams{}, apigen.CommitJSONRequestBody{
-			Message: message, Metadata: &apigen.CommitCreation_Metadata{AdditionalProperties: metadata},
-		})
+		return c.api.Commit(ctx, string(repo), string(branch), params, body)
 	})
 	if err != nil {
 		return txn.Commit{}, err

@@ -43,10 +43,19 @@ type StagingName struct {
 	// Retry is the retry count of the attempt that made the branch.
 	Retry     int
 	Execution ExecutionID
-	// Source is 0 for a staging branch, else the ordinal of the publish decision
-	// that made a source branch: 1 or 2.
+	// Source is 0 for a staging branch, else what a source branch is for.
 	Source int
 }
+
+// What a source branch of a publish is for.
+const (
+	// SourceFirst and SourceSecond carry the source commit of the publish's first
+	// and second decision, or are its mark when it merges nothing new.
+	SourceFirst  = 1
+	SourceSecond = 2
+	// SourceEmptyTree is where the id of the empty tree was read.
+	SourceEmptyTree = 3
+)
 
 // NewStagingName names a branch of one execution of an attempt.
 func NewStagingName(identity ConductorIdentity, workflow WorkflowID, key LogicalTaskKey, retry int, execution ExecutionID) StagingName {
@@ -89,7 +98,7 @@ func (n StagingName) OfWorkflow(identity ConductorIdentity, workflow WorkflowID)
 }
 
 var stagingNamePattern = regexp.MustCompile(
-	`^perago-staging-([0-9a-f]{8})-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|x[0-9a-f]{35})-([0-9a-f]{8})-r(0|[1-9][0-9]{0,8})-([0-9a-f]{32})(?:-s([12]))?$`)
+	`^perago-staging-([0-9a-f]{8})-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|x[0-9a-f]{35})-([0-9a-f]{8})-r(0|[1-9][0-9]{0,8})-([0-9a-f]{32})(?:-s([123]))?$`)
 
 // ParseStagingName reads a name completely or refuses it: what does not parse is
 // somebody else's and is kept.

@@ -26,7 +26,7 @@ func TestStagingNameRoundTrip(t *testing.T) {
 		key := LogicalTaskKey(rapid.String().Draw(t, "key"))
 		execution := ExecutionID(rapid.StringMatching(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`).Draw(t, "execution"))
 		name := NewStagingName("conductor:8080", workflow, key, rapid.IntRange(0, 999_999_999).Draw(t, "retry"), execution)
-		name.Source = rapid.IntRange(0, 2).Draw(t, "source")
+		name.Source = rapid.IntRange(0, 3).Draw(t, "source")
 		branch := name.Branch()
 		if parsed, err := ParseStagingName(branch); err != nil || parsed != name {
 			t.Fatalf("%s parses as %+v, %v; want %+v", branch, parsed, err, name)
@@ -54,7 +54,7 @@ func TestParseStagingNameRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, branch := range []string{
-		"", "main", "perago-staging-", good + "-s0", good + "-s3", good + "-s1x", good + "x", "x" + good,
+		"", "main", "perago-staging-", good + "-s0", good + "-s4", good + "-s1x", good + "x", "x" + good,
 		strings.Replace(good, "-r0-", "-r00-", 1), strings.Replace(good, "-r0-", "-r-1-", 1), strings.ToUpper(good),
 		good[:len(good)-1], strings.Replace(good, "774b", "474b", 1), // not version 7
 	} {
