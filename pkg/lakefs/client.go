@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -74,6 +76,9 @@ const (
 	largestAnswer  = 32 << 20
 	largestRefusal = 64 << 10
 )
+
+// errTooLarge is not asked for again: it would be as large again.
+var errTooLarge = fmt.Errorf("the answer is larger than %d bytes", largestAnswer)
 
 // call is one call of the API: what it is, how its answer is read, and what
 // became of it. It travels in the request's context. Only the goroutine that
@@ -162,7 +167,7 @@ func (c *call) accept(response *http.Response) error {
 	case err != nil:
 		return c.unreadable(response, body, fmt.Errorf("the answer was cut: %w", withoutURL(err)))
 	case int64(len(body)) > limit:
-		return c.unreadable(response, nil, fmt.Errorf("the answer is larger than %d bytes", limit))
+		return c.unreadable(response, nil, errTooLarge)
 	case c.decode != nil:
 		if err := c.decode(body); err != nil {
 			return c.unreadable(response, body, err)
@@ -249,9 +254,14 @@ type redactor []string
 func newRedactor(key, secret string) redactor {
 	var all redactor
 	for _, value := range []string{base64.StdEncoding.EncodeToString([]byte(key + ":" + secret)), secret, key} {
+		// As JSON it has two spellings: with &, < and > escaped, and without.
 		quoted, _ := json.Marshal(value)
-		for _, form := range []string{value, url.QueryEscape(value), url.PathEscape(value), strings.Trim(string(quoted), `"`)} {
-			if form != "" {
+		forms := []string{value, url.QueryEscape(value), url.PathEscape(value)}
+		for _, text := range []string{string(quoted), strconv.Quote(value)} {
+			forms = append(forms, text[1:len(text)-1])
+		}
+		for _, form := range forms {
+			if form != "" && !slices.Contains(all, form) {
 				all = append(all, form)
 			}
 		}

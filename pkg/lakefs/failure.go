@@ -70,8 +70,8 @@ func (c *call) noAnswer(err error) *txn.ServerError {
 // in fields of their own, and the query is of no use to a reader.
 func withoutURL(err error) error {
 	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		return wrapped.Err
+	for errors.As(err, &wrapped) {
+		err = wrapped.Err
 	}
 	return err
 }

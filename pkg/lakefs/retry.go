@@ -52,7 +52,7 @@ func mayRepeat(ctx context.Context, response *http.Response, err error) (bool, e
 		case errors.As(err, &failed):
 			// A success whose body was cut or was not lakeFS's. A refusal comes
 			// here as well and stands.
-			return errors.Is(failed, txn.ErrRetryable) && failed.Status < 300, nil
+			return errors.Is(failed, txn.ErrRetryable) && failed.Status < 300 && !errors.Is(failed, errTooLarge), nil
 		case c.localFault() != nil, untrusted(err):
 			return false, nil
 		}
