@@ -276,28 +276,18 @@ func (e *execution) settled(ctx context.Context, repository txn.Repository, name
 		return false, "", fmt.Errorf("read the commit of branch %s: %w", name.Branch(), err)
 	}
 	record, err := txn.ParseRecord(commit.Metadata)
-	if err != nil || record.Execution != name.Execution {
+	committed := err == nil && record.Execution == name.Execution
+	if name.Source > 0 {
+		return e.sourceSettled(ctx, repository, name, commit, committed)
+	}
+	if !committed {
 		// The branch still points at what it was cut from: nothing was committed on
 		// it, so nothing of it can have been published.
 		return false, "nothing was committed on it, and its execution may still be at work", nil
 	}
-	targetHead, err := e.Lake.Head(ctx, repository, record.TargetBranch)
+	targetHead, published, reached, err := e.history(ctx, repository, record.TargetBranch, record.InputRef)
 	if err != nil {
-		return false, "", fmt.Errorf("read the head of %s: %w", record.TargetBranch, err)
-	}
-	published, reached, err := e.Lake.History(ctx, repository, targetHead, record.InputRef, txn.HistoryLimit)
-	if err != nil {
-		return false, "", fmt.Errorf("read the history of %s: %w", record.TargetBranch, err)
-	}
-	facts := txn.SettledFacts{Source: name.Source > 0, HeadIsInput: targetHead == record.InputRef}
-	if facts.Source {
-		facts.HeadIsBase = len(commit.Parents) == 1 && targetHead == commit.Parents[0]
-		facts.Landed = slices.ContainsFunc(published, func(c txn.Commit) bool {
-			landed, err := txn.ParseRecord(c.Metadata)
-			return err == nil && landed.Phase == txn.PhaseConfirm && landed.Execution == name.Execution
-		})
-		settled, why := txn.Settled(facts)
-		return settled, why, nil
+		return false, "", err
 	}
 	decision, err := txn.DecidePublish(txn.PublishFacts{
 		Step: txn.Step{
@@ -307,9 +297,62 @@ func (e *execution) settled(ctx context.Context, repository txn.Repository, name
 		Staged: txn.Staged{Execution: name.Execution, Commit: commit.ID, InputRef: record.InputRef},
 		Wanted: commit.MetaRange, Head: targetHead, Range: published, Reached: reached,
 	})
-	facts.WouldAdopt = err == nil && decision.Action == txn.PublishAdopt
-	settled, why := txn.Settled(facts)
+	settled, why := txn.Settled(txn.SettledFacts{
+		WouldAdopt:  err == nil && decision.Action == txn.PublishAdopt,
+		HeadIsInput: targetHead == record.InputRef,
+	})
 	return settled, why, nil
+}
+
+// sourceSettled is settled for a source branch: a commit on it, or none where it
+// is a mark only.
+func (e *execution) sourceSettled(ctx context.Context, repository txn.Repository, name txn.StagingName, commit txn.Commit, committed bool) (bool, string, error) {
+	base := commit.ID
+	if committed {
+		if len(commit.Parents) != 1 {
+			return false, fmt.Sprintf("its commit has %d parents, so it is not one of ours", len(commit.Parents)), nil
+		}
+		base = commit.Parents[0]
+	}
+	target, ok := e.targetOf(name)
+	if !ok {
+		return false, "no task of its step is known any more, so its target is not known", nil
+	}
+	targetHead, published, _, err := e.history(ctx, repository, target, base)
+	if err != nil {
+		return false, "", err
+	}
+	settled, why := txn.Settled(txn.SettledFacts{
+		Source: true, HeadIsBase: targetHead == base,
+		Landed: slices.ContainsFunc(published, func(c txn.Commit) bool {
+			landed, err := txn.ParseRecord(c.Metadata)
+			return err == nil && landed.Phase == txn.PhaseConfirm && landed.Execution == name.Execution
+		}),
+	})
+	return settled, why, nil
+}
+
+// targetOf is the target branch of a branch's step, from the inputs of the
+// workflow's stage tasks: a mark has no commit that says it.
+func (e *execution) targetOf(name txn.StagingName) (txn.Branch, bool) {
+	for _, task := range e.workflow.Tasks {
+		if task.Type.IsStage() && name.OfStep(e.Identity, e.workflow.ID, txn.NewLogicalTaskKey(e.workflow.ID, task.ReferenceName, task.Iteration)) {
+			if workspace, ok := workspaceOf(task); ok && workspace.Branch != "" {
+				return workspace.Branch, true
+			}
+		}
+	}
+	return "", false
+}
+
+func (e *execution) history(ctx context.Context, repository txn.Repository, branch txn.Branch, downTo txn.CommitID) (head txn.CommitID, commits []txn.Commit, reached bool, err error) {
+	if head, err = e.Lake.Head(ctx, repository, branch); err != nil {
+		return "", nil, false, fmt.Errorf("read the head of %s: %w", branch, err)
+	}
+	if commits, reached, err = e.Lake.History(ctx, repository, head, downTo, txn.HistoryLimit); err != nil {
+		return "", nil, false, fmt.Errorf("read the history of %s: %w", branch, err)
+	}
+	return head, commits, reached, nil
 }
 
 // repositoriesOf is every repository that the workflow's tasks of ours were
@@ -320,16 +363,21 @@ func repositoriesOf(workflow txn.Workflow) []txn.Repository {
 		if !task.Type.IsStage() && !task.Type.IsPublish() && !task.Type.IsCleanup() {
 			continue
 		}
-		var input struct {
-			Workspace struct {
-				Repository txn.Repository `json:"repository"`
-			} `json:"workspace"`
-		}
-		if json.Unmarshal(task.Input, &input) == nil && input.Workspace.Repository != "" {
-			found[input.Workspace.Repository] = true
+		if workspace, ok := workspaceOf(task); ok && workspace.Repository != "" {
+			found[workspace.Repository] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// workspaceOf is the workspace that a task was given, unchecked: it tells where
+// to look, and what is found there is decided on its own.
+func workspaceOf(task txn.Task) (txn.Workspace, bool) {
+	var input struct {
+		Workspace txn.Workspace `json:"workspace"`
+	}
+	err := json.Unmarshal(task.Input, &input)
+	return input.Workspace, err == nil
 }
 
 func (e *execution) keep(repository txn.Repository, branch txn.Branch, reason string) {

@@ -22,6 +22,14 @@ type Lake interface {
 	History(ctx context.Context, repository txn.Repository, from, stopAt txn.CommitID, limit int) (commits []txn.Commit, reached bool, err error)
 	// Branches lists every branch, hidden ones too, whose name begins so.
 	Branches(ctx context.Context, repository txn.Repository, prefix string) ([]txn.BranchHead, error)
+	// CreateBranch makes a hidden branch; txn.ErrExists when the name is taken.
+	// It is sent once: txn.ErrUnknownOutcome says that it may be there.
+	CreateBranch(ctx context.Context, repository txn.Repository, name txn.Branch, source txn.CommitID) error
+	// CommitTree commits a tree whole, also one that is there already. It is sent
+	// once: txn.ErrUnknownOutcome says that it may have happened.
+	CommitTree(ctx context.Context, repository txn.Repository, branch txn.Branch, tree txn.MetaRangeID, message string, metadata map[string]string) (txn.Commit, error)
+	// CommitUnchanged commits the branch's tree again as it is, and is sent once.
+	CommitUnchanged(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
 	// Merge is one squash merge. It is sent once: txn.ErrUnknownOutcome says that
 	// it may have landed, or may still.
 	Merge(ctx context.Context, merge txn.Merge) (txn.CommitID, error)
@@ -38,6 +46,9 @@ type Attempt interface {
 	// Current is the attempt fence: a *txn.StaleAttemptError when this attempt may
 	// no longer act.
 	Current(ctx context.Context) error
+	// Cover makes sure that the lease holds for so long, and extends it where it
+	// does not; a *txn.StaleAttemptError when it cannot.
+	Cover(ctx context.Context, need time.Duration) error
 	// Phase times a part of the work until the returned function is called.
 	Phase(name string) (end func())
 }
@@ -102,7 +113,9 @@ type execution struct {
 	budget  txn.Budget
 	step    txn.Step
 	// stage is the record of the task that staged.
-	stage  txn.Task
+	stage txn.Task
+	// id is this execution's.
+	id     txn.ExecutionID
 	wanted txn.MetaRangeID
 }
 
@@ -122,23 +135,19 @@ func (e *execution) run(ctx context.Context) (*txn.Publication, error) {
 	switch decision.Action {
 	case txn.PublishNothing:
 		return e.nothing(), nil
-	case txn.PublishFirst:
-		return e.publish(ctx, decision)
-	}
-	// The other effects are not built yet. Their decisions fail closed: nothing is
-	// written, and the sentence says what the branch holds.
-	err = notYet(e.step.Branch, decision)
-	return e.failed(decision, err), err
-}
-
-func notYet(branch txn.Branch, decision txn.PublishDecision) error {
-	switch decision.Action {
 	case txn.PublishAdopt:
-		return fmt.Errorf("%s already holds this publication as %s, and this version cannot adopt it; start a new workflow with ref=%s", branch, decision.Adopt, decision.Adopt)
-	case txn.PublishSuperseding:
-		return fmt.Errorf("%s holds an earlier publication of this step (%s), and this version cannot supersede it; start a new workflow with ref=%s", branch, decision.Supersedes, decision.Supersedes)
+		return &txn.Publication{
+			Commit: decision.Adopt, ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
+			Outcome: txn.OutcomeAlreadyPublished, Fence: txn.FenceSoft,
+		}, nil
 	}
-	return fmt.Errorf("this step changes nothing, but an earlier attempt of it may still publish into %s, and this version cannot confirm that with an empty commit; start a new workflow with ref=%s", branch, decision.ExpectedHead)
+	end = e.attempt.Phase("source")
+	source, err := e.source(ctx, decision)
+	end()
+	if err != nil {
+		return e.failed(decision, err), err
+	}
+	return e.publish(ctx, decision, source)
 }
 
 // prepare checks the input and the stage task's record, and reads the tree to
@@ -186,6 +195,9 @@ func (e *execution) prepare(ctx context.Context) error {
 		return fmt.Errorf("read the staged commit: %w", err)
 	}
 	e.wanted = commit.MetaRange
+	if e.id, err = e.NewExecutionID(); err != nil {
+		return err
+	}
 	if staged.NoOp || staged.ReadOnly {
 		return nil
 	}
@@ -209,6 +221,11 @@ func (e *execution) decide(ctx context.Context) (txn.PublishDecision, error) {
 		return txn.PublishDecision{}, fmt.Errorf("read the head of %s: %w", e.step.Branch, err)
 	}
 	if facts.Head != e.step.InputRef {
+		// The head may hold this very tree, under the id that a later commit gives it.
+		if err := e.nameEmptyTree(ctx); err != nil {
+			return txn.PublishDecision{}, err
+		}
+		facts.Wanted = e.wanted
 		facts.Range, facts.Reached, err = e.Lake.History(ctx, e.step.Repository, facts.Head, e.step.InputRef, txn.HistoryLimit)
 		if err != nil {
 			return txn.PublishDecision{}, fmt.Errorf("read the history of %s: %w", e.step.Branch, err)
@@ -239,19 +256,17 @@ func (e *execution) nothing() *txn.Publication {
 	return publication
 }
 
-// publish merges S into the target: the first publication of the step.
-func (e *execution) publish(ctx context.Context, decision txn.PublishDecision) (*txn.Publication, error) {
-	id, err := e.NewExecutionID()
-	if err != nil {
-		return nil, err
-	}
-	source := e.input.Staged.Commit
-	record := txn.ConfirmRecord(e.step, e.input.Staged, decision, source, txn.AttemptOf(e.task), id)
+// publish merges a source into the target and looks at what landed.
+func (e *execution) publish(ctx context.Context, decision txn.PublishDecision, source txn.CommitID) (*txn.Publication, error) {
+	record := txn.ConfirmRecord(e.step, e.input.Staged, decision, source, txn.AttemptOf(e.task), e.id)
 	landed, err := e.merge(ctx, record)
 	if err != nil {
 		return e.failed(decision, err), err
 	}
-	publication := &txn.Publication{Commit: landed, ExpectedHead: decision.ExpectedHead, Outcome: txn.OutcomePublished, Fence: txn.FenceSoft}
+	publication := &txn.Publication{
+		Commit: landed, ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
+		Outcome: txn.OutcomePublished, Fence: txn.FenceSoft,
+	}
 
 	end := e.attempt.Phase("verify")
 	defer end()
@@ -272,6 +287,9 @@ func (e *execution) publish(ctx context.Context, decision txn.PublishDecision) (
 func (e *execution) merge(ctx context.Context, record txn.Record) (txn.CommitID, error) {
 	end := e.attempt.Phase("merge")
 	defer end()
+	if err := e.attempt.Cover(ctx, e.budget.MergeTimeout+e.budget.CompletionTimeout); err != nil {
+		return "", err
+	}
 	if err := e.attempt.Current(ctx); err != nil {
 		return "", err
 	}

@@ -1,0 +1,92 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+
+	"perago/pkg/txn"
+)
+
+// source is the commit to merge for a decision. A first publication merges S
+// itself, by its full id.
+//
+// S was cut from the input ref, so merging it onto an earlier publication of the
+// step is a conflict, and forcing it would keep files that only the abandoned
+// attempt wrote. A superseding publication therefore merges a commit made for it:
+// cut from the expected head, with the wanted tree whole.
+//
+// An empty confirm commit merges the expected head itself. Its source branch is
+// a mark that somebody may still land.
+func (e *execution) source(ctx context.Context, decision txn.PublishDecision) (txn.CommitID, error) {
+	if decision.Action == txn.PublishFirst {
+		return e.input.Staged.Commit, nil
+	}
+	if err := e.nameEmptyTree(ctx); err != nil {
+		return "", err
+	}
+	branch, err := e.sourceBranch(ctx, txn.SourceFirst, decision.ExpectedHead)
+	if err != nil {
+		return "", err
+	}
+	if decision.Action == txn.PublishEmpty {
+		return decision.ExpectedHead, nil
+	}
+	message := fmt.Sprintf("Source of %s, superseding %s", e.stage.ReferenceName, decision.Supersedes.Short())
+	commit, err := e.Lake.CommitTree(ctx, e.step.Repository, branch, e.wanted, message, e.sourceRecord(branch))
+	if err != nil {
+		return "", fmt.Errorf("commit %s: %w", branch, err)
+	}
+	return commit.ID, e.checkSource(branch, commit, decision.ExpectedHead)
+}
+
+// checkSource holds a source commit to what it must be: the wanted tree on the
+// expected head.
+func (e *execution) checkSource(branch txn.Branch, commit txn.Commit, parent txn.CommitID) error {
+	if len(commit.Parents) != 1 || commit.Parents[0] != parent {
+		return fmt.Errorf("the commit %s of %s has parents %v, not %s alone; somebody else wrote the branch", commit.ID, branch, commit.Parents, parent)
+	}
+	if commit.MetaRange != e.wanted {
+		return fmt.Errorf("the commit %s of %s has tree %s, not %s", commit.ID, branch, commit.MetaRange, e.wanted)
+	}
+	return nil
+}
+
+// nameEmptyTree replaces "" as the wanted tree, which is what lakeFS calls the
+// tree of a repository's first commit, by the id of the empty tree: read from a
+// commit, because an id that was guessed makes a commit that cannot be read.
+func (e *execution) nameEmptyTree(ctx context.Context) error {
+	if e.wanted != "" {
+		return nil
+	}
+	branch, err := e.sourceBranch(ctx, txn.SourceEmptyTree, e.step.InputRef)
+	if err != nil {
+		return err
+	}
+	commit, err := e.Lake.CommitUnchanged(ctx, e.step.Repository, branch, "The empty tree", e.sourceRecord(branch))
+	if err != nil {
+		return fmt.Errorf("commit %s: %w", branch, err)
+	}
+	e.wanted = commit.MetaRange
+	if e.wanted == "" {
+		return fmt.Errorf("lakeFS gives the empty tree no id in commit %s of %s", commit.ID, branch)
+	}
+	return e.checkSource(branch, commit, e.step.InputRef)
+}
+
+// sourceBranch makes a branch of this publish's execution.
+func (e *execution) sourceBranch(ctx context.Context, use int, at txn.CommitID) (txn.Branch, error) {
+	name := txn.NewStagingName(e.Identity, e.step.Workflow, e.step.Key, e.task.RetryCount, e.id)
+	name.Source = use
+	if err := e.Lake.CreateBranch(ctx, e.step.Repository, name.Branch(), at); err != nil {
+		return "", fmt.Errorf("create branch %s: %w", name.Branch(), err)
+	}
+	return name.Branch(), nil
+}
+
+func (e *execution) sourceRecord(branch txn.Branch) map[string]string {
+	return txn.Record{
+		Phase: txn.PhaseSource, Key: e.step.Key, Workflow: e.step.Workflow,
+		Task: e.task.ID, RetryCount: e.task.RetryCount, Execution: e.id,
+		InputRef: e.step.InputRef, TargetBranch: e.step.Branch, Prefix: e.step.Prefix, StagingBranch: branch,
+	}.Metadata(e.workflowURL())
+}
