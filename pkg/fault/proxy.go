@@ -109,7 +109,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		// A caller that went away meanwhile changes nothing: what was sent is under
 		// way and arrives.
-		r = r.WithContext(context.WithoutCancel(r.Context()))
+		// (Cancellable all the same, for without that ReverseProxy asks the
+		// connection itself.)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+		defer cancel()
+		r = r.WithContext(ctx)
 	}
 	p.forward.ServeHTTP(w, r)
 }
