@@ -234,8 +234,8 @@ func (d Definition) TaskDefinition() (txn.TaskDefinition, error) {
 }
 
 // Check holds a task definition of one of perago's types to the rules its worker
-// goes by. A worker does not poll a type whose definition breaks them, so it is
-// better not to register one. Other definitions pass.
+// goes by: a worker does not poll a type whose definition breaks them. Other
+// definitions pass.
 func (d Definition) Check() error {
 	name := txn.TaskType(d.Name)
 	if d.Kind != Task || !ours(name) {

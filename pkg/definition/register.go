@@ -42,6 +42,10 @@ type Change struct {
 	// Differences are the fields that change; none for a definition that is
 	// created.
 	Differences []Difference
+	// Warning says why a worker would not poll a task definition of its own;
+	// empty when it would. The definition is registered all the same: the worker
+	// says so too, and looks again.
+	Warning string
 	// Ignored are fields the server did not keep when it was sent the definition.
 	// Only Apply knows them.
 	Ignored []Difference
@@ -89,9 +93,8 @@ func Order(definitions []Definition) []Definition {
 }
 
 // Plan reads what the server has and says, in the order of Order, what Apply
-// would do. It writes nothing. It refuses, before anything is written, a
-// definition of one of perago's task types that its worker would not poll, and a
-// workflow that names one of those types, or a failure workflow, which is neither
+// would do. It writes nothing. It refuses, before anything is written, a workflow
+// that names one of perago's task types, or a failure workflow, which is neither
 // among the definitions nor registered. Conductor takes both without a word: it
 // runs the first with defaults of its own, which hold no publish budget and end
 // the workflow at a timeout, and the second leaves its staging branches behind.
@@ -102,9 +105,6 @@ func Plan(ctx context.Context, server Server, definitions []Definition) ([]Chang
 	ordered := Order(definitions)
 	known := map[reference]bool{}
 	for _, d := range ordered {
-		if err := d.Check(); err != nil {
-			return nil, fmt.Errorf("%s: %w", d.Source, err)
-		}
 		known[reference{d.Kind, d.Name}] = true
 	}
 	var changes []Change
@@ -113,6 +113,9 @@ func Plan(ctx context.Context, server Server, definitions []Definition) ([]Chang
 			return nil, err
 		}
 		change := Change{Definition: d, Action: Created}
+		if err := d.Check(); err != nil {
+			change.Warning = err.Error()
+		}
 		have, err := read(ctx, server, d)
 		switch {
 		case errors.Is(err, txn.ErrNotFound):

@@ -116,6 +116,14 @@ func TestPlanWritesNothing(t *testing.T) {
 	}
 }
 
+func TestPlanWarnsOfWhatNoWorkerPolls(t *testing.T) {
+	t.Parallel()
+	plan, err := Plan(t.Context(), newServer(), []Definition{one(t, `{"name":"perago_stage","responseTimeoutSeconds":0}`), one(t, `{"name":"u","responseTimeoutSeconds":0}`)})
+	if err != nil || len(plan) != 2 || !strings.Contains(plan[0].Warning, "TaskDef perago_stage: responseTimeoutSeconds is 0") || plan[1].Warning != "" {
+		t.Errorf("got %+v, %v", plan, err)
+	}
+}
+
 func TestPlanRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -126,7 +134,6 @@ func TestPlanRefuses(t *testing.T) {
 		{"one inside a loop inside a switch", "has tasks of type perago_stage,", []string{`{"name":"w","tasks":[{"name":"s","type":"SWITCH","decisionCases":{"a":[{"name":"l","type":"DO_WHILE","loopOver":[{"name":"perago_stage","type":"SIMPLE"}]}]}}]}`}},
 		{"one in a default case", "has tasks of type perago_cleanup,", []string{`{"name":"w","tasks":[{"name":"s","type":"SWITCH","defaultCase":[{"name":"perago_cleanup"}]}]}`}},
 		{"a failure workflow nobody registered", "names the failure workflow cancel, which is not registered", []string{`{"name":"w","failureWorkflow":"cancel","tasks":[]}`}},
-		{"an unsound definition of ours", "f.json: TaskDef perago_stage: responseTimeoutSeconds is 0", []string{`{"name":"perago_stage","responseTimeoutSeconds":0}`}},
 		{"two of one name", "stands in f.json and in f.json", []string{`{"name":"u","retryCount":1}`, `{"name":"u","retryCount":2}`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,140 @@
+// Command perago is the operator's command line.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"perago/pkg/txn"
+	"perago/pkg/worker"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// The exit codes, as lakectl has them.
+const (
+	exitOK     = 0
+	exitFailed = 1
+)
+
+// run is the program; arguments are without its name.
+func run(ctx context.Context, arguments []string, lookup worker.Lookup, stdout, stderr io.Writer) int {
+	e := &environment{lookup: lookup, out: output{to: stdout}, stderr: stderr}
+	root := e.root()
+	root.SetArgs(arguments)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "perago: "+e.sentence(err))
+		return exitFailed
+	}
+	return exitOK
+}
+
+// environment is what every command works in.
+type environment struct {
+	lookup  worker.Lookup
+	out     output
+	stderr  io.Writer
+	timeout time.Duration
+	// secrets are those of the configuration that was read.
+	secrets []string
+}
+
+func (e *environment) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:     "perago",
+		Short:   "Publishes the files of Conductor workflows into lakeFS, whole or not at all",
+		Long:    "perago is the operator's command line of perago, which publishes the files of Conductor\nworkflows into lakeFS, whole or not at all. It is configured by the same environment\nvariables as the workers; each command's help names those it needs.",
+		Version: version(),
+		// What went wrong is one sentence, written in one place.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(command *cobra.Command, _ []string) error {
+			if e.timeout <= 0 {
+				return fmt.Errorf("--timeout is %s; it must be more than 0", e.timeout)
+			}
+			return e.out.check()
+		},
+	}
+	root.SetVersionTemplate("perago {{.Version}}\n")
+	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, command.CommandPath())
+	})
+	flags := root.PersistentFlags()
+	flags.StringVarP(&e.out.format, "output", "o", "", "`format` of the output: table, plain or json (default table on a terminal, else plain)")
+	flags.DurationVar(&e.timeout, "timeout", 30*time.Second, "give up after this long")
+	root.AddCommand(e.register(), e.ref())
+	return root
+}
+
+// configure reads the part of the environment a command needs, given as pointers
+// to the structs that hold it.
+func (e *environment) configure(configurations ...any) (err error) {
+	e.secrets, err = worker.ReadEnvironment(e.lookup, configurations...)
+	return err
+}
+
+// variables lists for a command's help the environment variables it reads.
+func variables(configurations ...any) string {
+	text := "\n\nEnvironment:"
+	for _, v := range worker.Variables(configurations...) {
+		required := ""
+		if v.Required {
+			required = " (required)"
+		}
+		text += fmt.Sprintf("\n  %s\n        %s%s", v.Name, v.Description, required)
+	}
+	return text
+}
+
+// sentence is the one place where an error becomes what people read: a single
+// line that says what is wrong and holds no secret.
+func (e *environment) sentence(err error) string {
+	var faults *worker.ConfigError
+	switch {
+	case errors.As(err, &faults):
+		var all []string
+		for _, fault := range faults.Faults {
+			all = append(all, fault.Error())
+		}
+		err = errors.New(strings.Join(all, "; "))
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w; given up after --timeout %s", err, e.timeout)
+	case errors.Is(err, context.Canceled):
+		err = fmt.Errorf("interrupted: %w", err)
+	}
+	return txn.Reason(err, 0, e.secrets...)
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	text := info.Main.Version
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" && (text == "" || text == "(devel)") {
+			text = setting.Value
+		}
+	}
+	if text == "" {
+		text = "(devel)"
+	}
+	return text + " (" + info.GoVersion + ")"
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"perago/pkg/lakefs"
+	"perago/pkg/lakefs/lakefstest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"perago": main})
+}
+
+// The scripts run the program as a process of its own against servers in this
+// one. In their environment: CONDUCTOR and LAKEFS are the servers' addresses, KEY
+// and SECRET the credentials for lakeFS, HEAD the commit that lake/main points at,
+// NOBODY an address where nobody listens.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			conductor := httptest.NewServer(newMetadata())
+			e.Defer(conductor.Close)
+			lake := lakefstest.NewServer()
+			lakeServer := httptest.NewServer(lake)
+			e.Defer(lakeServer.Close)
+			config := lake.Config()
+			config.Endpoint = lakeServer.URL
+			head, err := newRepository(config)
+			if err != nil {
+				return err
+			}
+			nobody, err := unusedAddress()
+			if err != nil {
+				return err
+			}
+			e.Setenv("CONDUCTOR", conductor.URL)
+			e.Setenv("LAKEFS", lakeServer.URL)
+			e.Setenv("KEY", config.AccessKeyID)
+			e.Setenv("SECRET", config.SecretAccessKey.Reveal())
+			e.Setenv("HEAD", head)
+			e.Setenv("NOBODY", nobody)
+			return nil
+		},
+	})
+}
+
+func newRepository(config lakefs.Config) (string, error) {
+	client, err := lakefs.New(config, nil)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := client.CreateRepository(ctx, "lake", "local://lake", "main"); err != nil {
+		return "", err
+	}
+	head, err := client.Head(ctx, "lake", "main")
+	return string(head), err
+}
+
+// unusedAddress had a listener a moment ago, so nothing else is likely to have it
+// now.
+func unusedAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return "http://" + listener.Addr().String(), listener.Close()
+}
+
+// metadata answers the calls about definitions as Conductor 3.15.0 does, as far
+// as the command line shows it: what a definition becomes on the real server is
+// in the tests of package definition. A path that begins with /denied asks for
+// credentials; one with /silent gives no answer.
+type metadata struct {
+	mu   sync.Mutex
+	have map[string]json.RawMessage
+}
+
+func newMetadata() http.Handler { return &metadata{have: map[string]json.RawMessage{}} }
+
+func (m *metadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	path := r.URL.Path
+	switch {
+	case strings.HasPrefix(path, "/denied/"):
+		http.Error(w, `{"status":401,"message":"who are you?"}`, http.StatusUnauthorized)
+		return
+	case strings.HasPrefix(path, "/silent/"):
+		<-r.Context().Done()
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.Method == http.MethodGet:
+		key := strings.TrimPrefix(path, "/api/metadata/")
+		if raw, ok := m.have[key]; ok {
+			_, _ = w.Write(raw)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprintf(w, `{"status":404,"message":"No such definition found: %s","instance":"test","retryable":false}`, key)
+	case r.Method == http.MethodPost && path == "/api/metadata/taskdefs", r.Method == http.MethodPut && path == "/api/metadata/workflow":
+		var all []json.RawMessage
+		if err := json.Unmarshal(body, &all); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		for _, raw := range all {
+			m.put(strings.TrimPrefix(path, "/api/metadata/"), raw)
+		}
+		if strings.HasSuffix(path, "/workflow") {
+			fmt.Fprint(w, `{"bulkErrorResults":{},"bulkSuccessfulResults":[]}`)
+		}
+	case r.Method == http.MethodPut && path == "/api/metadata/taskdefs":
+		m.put("taskdefs", body)
+	default:
+		http.Error(w, `{"status":405,"message":"not in this test"}`, http.StatusMethodNotAllowed)
+	}
+}
+
+func (m *metadata) put(kind string, raw json.RawMessage) {
+	var named struct {
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal(raw, &named); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	// The server's own stamp, which is no difference.
+	stamped := append([]byte(`{"updateTime":17,"notOfThisServer":null,`), bytes.TrimPrefix(bytes.TrimSpace(raw), []byte("{"))...)
+	m.have[kind+"/"+named.Name] = bytes.ReplaceAll(stamped, []byte(`"futureField"`), []byte(`"updatedBy"`))
+}
+
+// A person at a terminal sees a table; a pipe gets rows.
+func TestOutputFormats(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]string{
+		"":      "a\tb\nlong one\t\n",
+		"plain": "a\tb\nlong one\t\n",
+		"table": "KIND      NAME\na         b\nlong one\n",
+	} {
+		var text bytes.Buffer
+		o := output{to: &text, format: format}
+		if err := o.check(); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.rows([]string{"KIND", "NAME"}, [][]string{{"a", "b"}, {"long one", ""}}); err != nil {
+			t.Fatal(err)
+		}
+		if text.String() != want {
+			t.Errorf("%q: got %q, want %q", format, text.String(), want)
+		}
+	}
+}
+
+// A file is not a terminal.
+func TestOutputToAFile(t *testing.T) {
+	t.Parallel()
+	file, err := os.Create(t.TempDir() + "/out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	o := output{to: file}
+	if err := o.check(); err != nil || o.format != formatPlain {
+		t.Errorf("got %q, %v", o.format, err)
+	}
+}
+
+// A signal ends the command with a sentence.
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(newMetadata())
+	t.Cleanup(server.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errors bytes.Buffer
+	lookup := func(name string) (string, bool) {
+		if name == "CONDUCTOR_SERVER_URL" {
+			return server.URL + "/silent", true
+		}
+		return "", false
+	}
+	if code := run(ctx, []string{"register"}, lookup, &out, &errors); code != exitFailed || !strings.HasPrefix(errors.String(), "perago: interrupted: ") {
+		t.Errorf("code %d, %q", code, errors.String())
+	}
+}
