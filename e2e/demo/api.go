@@ -211,23 +211,46 @@ func (c conductor) workflow(ctx context.Context, id string) (workflow, error) {
 }
 
 // waitForEnd polls a workflow until it has ended; each sees every poll.
-func (c conductor) waitForEnd(ctx context.Context, id string, within time.Duration, each func(workflow) error) (workflow, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("it took more than %s", within))
+func (c conductor) waitForEnd(ctx context.Context, id string, each func(workflow) error) (workflow, error) {
+	return c.wait(ctx, id, func(w workflow) (bool, error) {
+		if each != nil {
+			if err := each(w); err != nil {
+				return false, err
+			}
+		}
+		return w.ended(), nil
+	})
+}
+
+// failureWorkflow waits for the workflow that Conductor starts when another has
+// failed: it does so a moment after it has set that one's status.
+func (c conductor) failureWorkflow(ctx context.Context, id string) (string, error) {
+	key := "conductor.failure_workflow"
+	w, err := c.wait(ctx, id, func(w workflow) (bool, error) {
+		return w.Output[key] != nil, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("no failure workflow was started: %w", err)
+	}
+	return fmt.Sprint(w.Output[key]), nil
+}
+
+func (c conductor) wait(ctx context.Context, id string, until func(workflow) (bool, error)) (workflow, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, waitTime, fmt.Errorf("it took more than %s", waitTime))
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		w, err := c.workflow(ctx, id)
-		if err == nil && each != nil {
-			err = each(w)
+		done := false
+		if err == nil {
+			done, err = until(w)
 		}
 		switch {
 		case ctx.Err() != nil:
-			return w, fmt.Errorf("workflow %s has not ended: %w; %s", id, context.Cause(ctx), w.open())
-		case err != nil:
+			return w, fmt.Errorf("waiting for workflow %s, which is %s: %w; %s", id, w.Status, context.Cause(ctx), w.open())
+		case err != nil || done:
 			return w, err
-		case w.ended():
-			return w, nil
 		}
 		select {
 		case <-ctx.Done():

@@ -37,7 +37,7 @@ func TestStopKeptEndsOnlyWhatWasRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "processes.json"), b, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, recordFile), b, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer

@@ -19,8 +19,10 @@ import (
 	"syscall"
 )
 
-// keptDir is where a kept demo lives, in the project's directory.
-const keptDir = ".demo"
+const (
+	keptDir    = ".demo" // where a kept demo lives, in the project's directory
+	recordFile = "processes.json"
+)
 
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running")
@@ -66,22 +68,19 @@ func run(ctx context.Context, keep bool) (err error) {
 		err = d.story(ctx)
 	}
 	if err == nil && keep {
-		return d.handOver()
+		d.handOver()
+		return nil
 	}
-	failed := err != nil
-	err = errors.Join(err, d.stop())
-	if err != nil {
-		d.printLogs(os.Stderr)
+	if err = errors.Join(err, d.stop()); err == nil {
+		fmt.Printf("All %d processes have ended, the workers with exit code 0.\n", len(d.recorded))
+		return os.RemoveAll(dir)
 	}
-	if failed && !keep {
-		// Only the logs are of use now.
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, "servers")))
-		return fmt.Errorf("%w\nthe logs are in %s", err, d.logs)
+	d.printLogs(os.Stderr)
+	// Only the logs are of use now.
+	for _, name := range []string{"servers", "workspace", recordFile} {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
 	}
-	if err == nil {
-		err = os.RemoveAll(dir)
-	}
-	return err
+	return fmt.Errorf("%w\nthe logs are in %s", err, d.logs)
 }
 
 func makeDir(keep bool) (string, error) {

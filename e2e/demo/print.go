@@ -56,7 +56,7 @@ func result(t task) string {
 	case o.Directory != "":
 		return "wrote its files"
 	case len(o.Deleted)+len(o.Kept)+len(o.Errors) > 0:
-		text := fmt.Sprintf("%d staging branch deleted", len(o.Deleted))
+		text := fmt.Sprintf("staging branches deleted: %d", len(o.Deleted))
 		for _, kept := range o.Kept {
 			text += "; kept: " + kept.Reason
 		}

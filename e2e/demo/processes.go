@@ -64,8 +64,8 @@ func (d *demo) start(ctx context.Context) error {
 	if err := d.lake.createRepository(ctx, repository); err != nil {
 		return err
 	}
-	fmt.Println("\n$ perago register")
-	if err := d.perago(ctx, os.Stdout, append([]string{"register"}, definitions...)...); err != nil {
+	fmt.Println("\n$ perago register " + strings.Join(definitions, " "))
+	if err := d.perago(ctx, os.Stdout, append([]string{"register", "--output", "table"}, definitions...)...); err != nil {
 		return err
 	}
 	fmt.Println()
@@ -177,7 +177,16 @@ func (d *demo) record(s *stack.Server) error {
 		return fmt.Errorf("%s: %w", s.Name, err)
 	}
 	d.recorded = append(d.recorded, processRecord{Name: s.Name, Pid: s.Pid(), StartTime: started})
-	return nil
+	if !d.keep {
+		return nil
+	}
+	// Written at once: processes that outlive us must be found also when we
+	// are killed.
+	b, err := json.MarshalIndent(d.recorded, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(d.dir, recordFile), append(b, '\n'), 0o644)
 }
 
 // stop ends everything and checks that nothing is left. Workers go first: they
@@ -203,14 +212,7 @@ func (d *demo) stop() error {
 }
 
 // handOver leaves everything running for a person to look at.
-func (d *demo) handOver() error {
-	b, err := json.MarshalIndent(d.recorded, "", "  ")
-	if err != nil {
-		return errors.Join(err, d.stop())
-	}
-	if err := os.WriteFile(filepath.Join(d.dir, "processes.json"), append(b, '\n'), 0o644); err != nil {
-		return errors.Join(err, d.stop())
-	}
+func (d *demo) handOver() {
 	title("Everything is still running")
 	rows := [][]string{
 		{"Conductor", d.servers.ConductorURL + "/api", "(Swagger page: " + d.servers.ConductorURL + "/swagger-ui/index.html)"},
@@ -230,7 +232,6 @@ func (d *demo) handOver() error {
 		fmt.Println("  export " + kv)
 	}
 	fmt.Println("\nStop it with `make demo-stop`.")
-	return nil
 }
 
 // stopKept ends the recorded processes of a kept demo and removes its folder.
@@ -256,7 +257,7 @@ func stopKept(dir string, out io.Writer) error {
 
 // keptProcesses are those that were recorded and are still the same processes.
 func keptProcesses(dir string) ([]processRecord, error) {
-	path := filepath.Join(dir, "processes.json")
+	path := filepath.Join(dir, recordFile)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

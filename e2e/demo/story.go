@@ -20,7 +20,7 @@ const (
 	branch     = "main"
 
 	workflowFile = "workflows/two_steps.json"
-	workflowTime = 2 * time.Minute
+	waitTime     = 2 * time.Minute // for one workflow
 )
 
 // definitions are what the demo registers: the shipped ones and the example's.
@@ -158,7 +158,7 @@ func (d *demo) published(ctx context.Context, ref string, input map[string]any) 
 	if err != nil {
 		return "", err
 	}
-	w, err := d.conductor.waitForEnd(ctx, id, workflowTime, nil)
+	w, err := d.conductor.waitForEnd(ctx, id, nil)
 	if err != nil {
 		return "", err
 	}
@@ -223,7 +223,7 @@ func (d *demo) refused(ctx context.Context, ref, head string) error {
 	// listing at the end would see one that is left.
 	sawBranch := ""
 	told := map[string]bool{}
-	w, err := d.conductor.waitForEnd(ctx, id, workflowTime, func(w workflow) error {
+	w, err := d.conductor.waitForEnd(ctx, id, func(w workflow) error {
 		for _, t := range w.Tasks {
 			if t.Status == "FAILED" && !told[t.ID] {
 				told[t.ID] = true
@@ -256,14 +256,14 @@ func (d *demo) refused(ctx context.Context, ref, head string) error {
 		return errors.New("no staging branch was seen while it waited")
 	}
 
-	cancel, _ := w.Output["conductor.failure_workflow"].(string)
-	if cancel == "" {
-		return errors.New("no failure workflow was started")
+	cancel, err := d.conductor.failureWorkflow(ctx, id)
+	if err != nil {
+		return err
 	}
 	fmt.Printf("\nIts failure workflow (%s) cleans up. The staging branch\n  %s\n", cancel, sawBranch)
 	fmt.Println("goes at once, because this demo's cleanup worker runs with PERAGO_SWEEP_TTL=0s;")
 	fmt.Println("by default it stays for a day, for an operator who wants to retry.")
-	cleanup, err := d.conductor.waitForEnd(ctx, cancel, workflowTime, nil)
+	cleanup, err := d.conductor.waitForEnd(ctx, cancel, nil)
 	if err != nil {
 		return err
 	}
