@@ -82,8 +82,21 @@ func (c *Client) PutWorkflowDefinition(ctx context.Context, raw json.RawMessage)
 	if !json.Valid(raw) {
 		return call.notSent(errors.New("the workflow definition is not JSON"), nil, "")
 	}
-	_, err := c.send(ctx, call, nil, array(raw))
-	return err
+	answer, err := c.send(ctx, call, nil, array(raw))
+	if err != nil {
+		return err
+	}
+	// A refusal of one definition comes inside a 200.
+	var bulk struct {
+		Errors map[string]string `json:"bulkErrorResults"`
+	}
+	if err := json.Unmarshal(answer, &bulk); answer != nil && err != nil {
+		return call.malformed(http.StatusOK, nil, answer, "not the outcome of a registration")
+	}
+	for name, why := range bulk.Errors {
+		return call.fault(http.StatusOK, txn.ErrRefused, nil, name+": "+why, "")
+	}
+	return nil
 }
 
 func (c *Client) definition(ctx context.Context, call call, query url.Values) (json.RawMessage, error) {

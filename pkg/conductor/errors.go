@@ -31,7 +31,7 @@ const (
 )
 
 // maxMessage bounds the server's own words in an error, in bytes.
-const maxMessage = 300
+const maxMessage = 500
 
 // call is one request as its errors name it.
 type call struct {
@@ -176,8 +176,20 @@ func serverMessage(body []byte) (string, bool) {
 		Message string  `json:"message"`
 		Error   string  `json:"error"`
 		Path    *string `json:"path"`
+		Invalid []struct {
+			Path    string `json:"path"`
+			Message string `json:"message"`
+		} `json:"validationErrors"`
 	}
 	if err := json.Unmarshal(body, &answer); err == nil {
+		if len(answer.Invalid) > 0 {
+			// The message itself only says that there are some.
+			var all []string
+			for _, one := range answer.Invalid {
+				all = append(all, one.Path+": "+one.Message)
+			}
+			return strings.Join(all, "; "), true
+		}
 		if answer.Message != "" {
 			return answer.Message, answer.Path == nil
 		}
