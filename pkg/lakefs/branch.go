@@ -2,6 +2,7 @@ package lakefs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -14,10 +15,20 @@ import (
 // pageSize is the most entries that lakeFS puts on a page.
 const pageSize = 1000
 
-// pagination is what lakeFS says behind a page.
-type pagination struct {
-	HasMore    bool   `json:"has_more"`
-	NextOffset string `json:"next_offset"`
+// listing is one page of a listing. Both parts have to be there: an answer
+// without them is no empty list.
+type listing[T any] struct {
+	Pagination *struct {
+		HasMore bool `json:"has_more"`
+	} `json:"pagination"`
+	Results *[]T `json:"results"`
+}
+
+func (l listing[T]) page() (results []T, more bool, err error) {
+	if l.Pagination == nil || l.Results == nil {
+		return nil, false, errors.New("no page of a listing")
+	}
+	return *l.Results, l.Pagination.HasMore, nil
 }
 
 // CreateBranch makes a hidden branch at a commit. It is exclusive: a name that
@@ -82,10 +93,6 @@ func (c *Client) Branches(ctx context.Context, repo txn.Repository, prefix strin
 	if err := checkRepository(repo); err != nil {
 		return nil, err
 	}
-	type answer struct {
-		Pagination pagination `json:"pagination"`
-		Results    []ref      `json:"results"`
-	}
 	var (
 		all        []txn.BranchHead
 		showHidden = true
@@ -95,10 +102,14 @@ func (c *Client) Branches(ctx context.Context, repo txn.Repository, prefix strin
 	)
 	for more := true; more; {
 		after := apigen.PaginationAfter(last)
-		err := c.do(ctx, &call{operation: listBranches, want: http.StatusOK, decode: asJSON(func(a answer) error {
-			page := make([]txn.BranchHead, 0, len(a.Results))
+		err := c.do(ctx, &call{operation: listBranches, want: http.StatusOK, decode: asJSON(func(a listing[ref]) error {
+			refs, hasMore, err := a.page()
+			if err != nil {
+				return err
+			}
+			page := make([]txn.BranchHead, 0, len(refs))
 			latest := last
-			for _, r := range a.Results {
+			for _, r := range refs {
 				head, err := txn.ParseCommitID(r.CommitID)
 				if err != nil {
 					return fmt.Errorf("branch %q: %w", r.ID, err)
@@ -109,10 +120,10 @@ func (c *Client) Branches(ctx context.Context, repo txn.Repository, prefix strin
 				latest = r.ID
 				page = append(page, txn.BranchHead{Name: txn.Branch(r.ID), Head: head})
 			}
-			if a.Pagination.HasMore && latest == last {
+			if hasMore && latest == last {
 				return fmt.Errorf("an empty page that says there are more after %q", last)
 			}
-			all, last, more = append(all, page...), latest, a.Pagination.HasMore
+			all, last, more = append(all, page...), latest, hasMore
 			return nil
 		})}, func(ctx context.Context) (*http.Response, error) {
 			return c.api.ListBranches(ctx, string(repo), &apigen.ListBranchesParams{

@@ -189,7 +189,7 @@ func TestNamesAreCheckedBeforeSending(t *testing.T) {
 	t.Parallel()
 	client := testClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 		t.Errorf("sent %s %s", r.Method, r.URL)
-		return reply(500, ""), nil
+		return reply(400, `{"message":"no"}`), nil
 	}))
 	ctx := t.Context()
 	for _, name := range []string{"", ".", "..", "a/b", "a b", "-a", "a?b", "a#b", "a%2fb", "é", "a.b"} {

@@ -84,10 +84,6 @@ func (c *Client) History(ctx context.Context, repo txn.Repository, from, stopAt 
 	if from == stopAt {
 		return nil, true, nil
 	}
-	type answer struct {
-		Pagination pagination     `json:"pagination"`
-		Results    []commitRecord `json:"results"`
-	}
 	var (
 		firstParent = true
 		stop        = string(stopAt)
@@ -103,10 +99,14 @@ func (c *Client) History(ctx context.Context, repo txn.Repository, from, stopAt 
 			after := apigen.PaginationAfter(last)
 			params.After = &after
 		}
-		err := c.do(ctx, &call{operation: logCommits, want: http.StatusOK, decode: asJSON(func(a answer) error {
-			page := make([]txn.Commit, 0, len(a.Results))
+		err := c.do(ctx, &call{operation: logCommits, want: http.StatusOK, decode: asJSON(func(a listing[commitRecord]) error {
+			records, hasMore, err := a.page()
+			if err != nil {
+				return err
+			}
+			page := make([]txn.Commit, 0, len(records))
 			want, met := next, false
-			for _, record := range a.Results {
+			for _, record := range records {
 				commit, err := record.commit()
 				switch {
 				case err != nil:
@@ -125,10 +125,10 @@ func (c *Client) History(ctx context.Context, repo txn.Repository, from, stopAt 
 				}
 				page = append(page, commit)
 			}
-			if len(page) == 0 && !met && (last == "" || a.Pagination.HasMore) {
+			if len(page) == 0 && !met && (last == "" || hasMore) {
 				return fmt.Errorf("an empty page of the log of %s", from)
 			}
-			commits, next, reached, more = append(commits, page...), want, met, a.Pagination.HasMore
+			commits, next, reached, more = append(commits, page...), want, met, hasMore
 			if len(page) > 0 {
 				last = page[len(page)-1].ID
 			}

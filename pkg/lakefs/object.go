@@ -61,20 +61,20 @@ func (c *Client) Objects(ctx context.Context, repo txn.Repository, ref txn.Commi
 
 // objects is the page of the listing that begins behind last.
 func (c *Client) objects(ctx context.Context, repo txn.Repository, ref txn.CommitID, prefix txn.Prefix, last string) (page []txn.Object, more bool, err error) {
-	type answer struct {
-		Pagination pagination     `json:"pagination"`
-		Results    []objectRecord `json:"results"`
-	}
 	var (
 		amount     = apigen.PaginationAmount(pageSize)
 		begins     = apigen.PaginationPrefix(prefix)
 		after      = apigen.PaginationAfter(last)
 		noMetadata = false
 	)
-	err = c.do(ctx, &call{operation: listObjects, want: http.StatusOK, decode: asJSON(func(a answer) error {
-		page = make([]txn.Object, 0, len(a.Results))
+	err = c.do(ctx, &call{operation: listObjects, want: http.StatusOK, decode: asJSON(func(a listing[objectRecord]) error {
+		records, hasMore, err := a.page()
+		if err != nil {
+			return err
+		}
+		page = make([]txn.Object, 0, len(records))
 		latest := last
-		for _, record := range a.Results {
+		for _, record := range records {
 			object, err := record.object()
 			if err != nil {
 				return err
@@ -85,10 +85,10 @@ func (c *Client) objects(ctx context.Context, repo txn.Repository, ref txn.Commi
 			latest = object.Path
 			page = append(page, object)
 		}
-		if a.Pagination.HasMore && len(page) == 0 {
+		if hasMore && len(page) == 0 {
 			return fmt.Errorf("an empty page that says there are more after %q", last)
 		}
-		more = a.Pagination.HasMore
+		more = hasMore
 		return nil
 	})}, func(ctx context.Context) (*http.Response, error) {
 		return c.api.ListObjects(ctx, string(repo), string(ref), &apigen.ListObjectsParams{
