@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"perago/e2e/stack"
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
+	"perago/pkg/fault"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
@@ -48,6 +51,8 @@ type setup struct {
 	sweepTTL string
 	// expect is what the repository's check may find.
 	expect []lakefstest.Expectation
+	// without leaves one worker out, for a test that starts its own.
+	without string
 }
 
 // newFleet is newFleetOf a repository with these files.
@@ -65,19 +70,76 @@ func newFleetOf(t testing.TB, s setup) *fleet {
 	f.operator = conductortest.NewOperator(f.servers.ConductorURL, nil)
 	f.repo, f.first = lakefstest.NewRepository(t, f.lake, s.files, s.expect...)
 
-	f.stage = start(t, "stage-worker", f.env("PERAGO_WORKSPACE_ROOT="+f.root, "PERAGO_TASK_TYPES=perago_stage,perago_stage_once")...)
-	f.publish = start(t, "publish-worker", f.env("PERAGO_TASK_TYPES=perago_publish,perago_publish_once")...)
-	f.cleanup = start(t, "cleanup-worker", f.env("PERAGO_SWEEP_TTL="+cmp.Or(s.sweepTTL, "0s"))...)
-	for _, p := range []*process{f.stage, f.publish, f.cleanup} {
-		p.ready()
-	}
-	t.Cleanup(func() {
-		for _, p := range []*process{f.stage, f.publish, f.cleanup} {
-			f.stop(p)
+	begin := func(name string, env ...string) *process {
+		if name == s.without {
+			return nil
 		}
-	})
+		p := start(t, name, f.env(env...)...)
+		t.Cleanup(func() { f.stop(p) })
+		return p
+	}
+	f.stage = begin("stage-worker", f.stageEnv()...)
+	f.publish = begin("publish-worker", publishEnv)
+	f.cleanup = begin("cleanup-worker", "PERAGO_SWEEP_TTL="+cmp.Or(s.sweepTTL, "0s"))
+	for _, p := range []*process{f.stage, f.publish, f.cleanup} {
+		if p != nil {
+			p.ready()
+		}
+	}
 	return f
 }
+
+// publishEnv and stageEnv are what each of these workers needs beside the rest.
+const publishEnv = "PERAGO_TASK_TYPES=perago_publish,perago_publish_once,perago_publish_brief"
+
+func (f *fleet) stageEnv() []string {
+	return []string{"PERAGO_WORKSPACE_ROOT=" + f.root, "PERAGO_TASK_TYPES=perago_stage,perago_stage_once"}
+}
+
+// behind starts a worker that takes one task at a time and whose every request
+// goes through a proxy of its own: one in front of each server.
+func (f *fleet) behind(name string, env ...string) *fronted {
+	f.t.Helper()
+	p := &fronted{}
+	address := func(proxy **fault.Proxy, target string) string {
+		made, err := fault.NewProxy(target)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		server := httptest.NewServer(made)
+		f.t.Cleanup(server.Close)
+		f.t.Cleanup(made.Release)
+		*proxy = made
+		return server.URL
+	}
+	env = append(env, "PERAGO_CONCURRENCY=1",
+		"CONDUCTOR_SERVER_URL="+address(&p.conductor, f.servers.ConductorURL),
+		"LAKECTL_SERVER_ENDPOINT_URL="+address(&p.lake, f.servers.LakeFSURL))
+	p.process = start(f.t, name, f.env(env...)...)
+	p.ready()
+	return p
+}
+
+// fronted is a worker behind proxies.
+type fronted struct {
+	*process
+	conductor, lake *fault.Proxy
+}
+
+// kill ends the worker at once, as a crash would.
+func (p *fronted) kill() {
+	p.t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Fatalf("kill %s: %v", p.name, err)
+	}
+	<-p.done
+}
+
+// What a test stops a worker at.
+var (
+	completion = fault.Match{Method: http.MethodPost, Path: "/api/tasks", Body: `"COMPLETED"`}
+	merge      = fault.Match{Method: http.MethodPost, Path: "/merge/main"}
+)
 
 // stop drains a worker and looks at what it wrote.
 func (f *fleet) stop(p *process) {
@@ -138,6 +200,10 @@ func (f *fleet) user(taskType txn.TaskType, files func(txn.Task) map[string]stri
 			}
 			for _, task := range tasks {
 				directory := filepath.Join(f.root, string(task.Workflow), string(task.ID))
+				// A rerun hands out the same task id: what the run before wrote must go.
+				if err := os.RemoveAll(directory); err != nil {
+					f.t.Error(err)
+				}
 				write(f.t, directory, files(task))
 				if err := f.conductor.Update(ctx, txn.TaskResult{
 					Task: task.ID, Workflow: task.Workflow, Worker: "user", Status: txn.TaskCompleted,
@@ -315,6 +381,66 @@ func (f *fleet) commitForeign(files map[string]string) txn.CommitID {
 	return commit.ID
 }
 
+// history is how many commits main holds above the first.
+func (f *fleet) history() int {
+	f.t.Helper()
+	commits, reached, err := f.lake.History(f.t.Context(), f.repo, f.head(), f.first, txn.HistoryLimit)
+	if err != nil || !reached {
+		f.t.Fatalf("history: reached %v, %v", reached, err)
+	}
+	return len(commits)
+}
+
+// record is the metadata of a commit of ours.
+func (f *fleet) record(id txn.CommitID) txn.Record {
+	f.t.Helper()
+	commit, err := f.lake.Commit(f.t.Context(), f.repo, id)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	record, err := txn.ParseRecord(commit.Metadata)
+	if err != nil {
+		f.t.Fatalf("commit %s: %v", id, err)
+	}
+	return record
+}
+
+// timeOut waits until a task is no longer in progress, asking Conductor to look:
+// its own sweeper may take a minute.
+func (f *fleet) timeOut(workflow txn.WorkflowID, task txn.TaskID) {
+	f.t.Helper()
+	eventually(f.t, waitTime, "task "+string(task)+" times out", func() (bool, string) {
+		if err := f.operator.Decide(f.t.Context(), workflow); err != nil {
+			f.t.Fatal(err)
+		}
+		now, err := f.conductor.Task(f.t.Context(), task)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		return now.Status != txn.TaskInProgress, string(now.Status)
+	})
+}
+
+// inProgress waits for a task of this reference name to be in progress.
+func (f *fleet) inProgress(id txn.WorkflowID, reference txn.ReferenceName) txn.Task {
+	f.t.Helper()
+	var found txn.Task
+	eventually(f.t, waitTime, string(reference)+" is in progress", func() (bool, string) {
+		workflow, err := f.conductor.Workflow(f.t.Context(), id)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, task := range workflow.Tasks {
+			if task.ReferenceName == reference && task.Status == txn.TaskInProgress {
+				found = task
+				return true, ""
+			}
+		}
+		return false, describe(workflow)
+	})
+	return found
+}
+
 // register registers a workflow definition of the test's own and gives its name.
 func (f *fleet) register(name string, tasks ...map[string]any) string {
 	f.t.Helper()
@@ -353,6 +479,16 @@ func step(user, prefix, workspace string, change func(map[string]any)) []map[str
 		simple("perago_publish_once", user+"_publish", staged),
 		cleanup,
 	}
+}
+
+// publishedBy is step's tasks with another publish TaskDef.
+func publishedBy(taskType string, tasks []map[string]any) []map[string]any {
+	for _, task := range tasks {
+		if task["name"] == "perago_publish_once" {
+			task["name"] = taskType
+		}
+	}
+	return tasks
 }
 
 // waitTime is how long a test waits for something that takes a second when the
