@@ -7,8 +7,10 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +90,47 @@ func TestImports(t *testing.T) {
 	for name := range allowed {
 		if _, ok := packages[name]; !ok {
 			t.Errorf("the table of imports has %s, which does not exist", name)
+		}
+	}
+}
+
+// ARCHITECTURE.md has the same table, for people.
+func TestTableOfTheDocument(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(raw), "<!-- table: imports -->\n")
+	if !ok {
+		t.Fatal("ARCHITECTURE.md has no table of imports")
+	}
+	name := regexp.MustCompile("`([^`]+)`")
+	documented := map[string][]string{}
+	for line := range strings.Lines(rest) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 4 {
+			break
+		}
+		if m := name.FindStringSubmatch(cells[1]); m != nil {
+			documented[m[1]] = []string{}
+			for _, imported := range name.FindAllStringSubmatch(cells[2], -1) {
+				documented[m[1]] = append(documented[m[1]], imported[1])
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(allowed)) {
+		in, ok := documented[name]
+		switch {
+		case !ok:
+			t.Errorf("ARCHITECTURE.md does not have %s in its table of imports; it may import %v", name, allowed[name])
+		case !slices.Equal(slices.Sorted(slices.Values(in)), slices.Sorted(slices.Values(allowed[name]))):
+			t.Errorf("ARCHITECTURE.md says that %s may import %v; it may import %v", name, in, allowed[name])
+		}
+	}
+	for name := range documented {
+		if _, ok := allowed[name]; !ok {
+			t.Errorf("ARCHITECTURE.md has %s in its table of imports; this test has not", name)
 		}
 	}
 }

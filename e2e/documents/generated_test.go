@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -78,16 +79,21 @@ type program struct {
 }
 
 // configs are the structs that a program's configuration can be made of.
-var configs = map[string]struct {
-	value   any
-	heading string
-}{
+var configs = map[string]config{
 	"conductor.Config": {conductor.Config{}, "Conductor"},
 	"lakefs.Config":    {lakefs.Config{}, "lakeFS"},
 	"worker.Config":    {worker.Config{}, "The process"},
 	"stage.Config":     {stage.Config{}, "Staging"},
 	"cleanup.Config":   {cleanup.Config{}, "Cleanup"},
 }
+
+type config struct {
+	value   any
+	heading string
+}
+
+// pointer is to a new struct of the kind.
+func (c config) pointer() any { return reflect.New(reflect.TypeOf(c.value)).Interface() }
 
 var taskTypes = map[string]txn.TaskType{
 	"txn.TypeStage": txn.TypeStage, "txn.TypePublish": txn.TypePublish, "txn.TypeCleanup": txn.TypeCleanup, "txn.TypeCheckout": txn.TypeCheckout,
