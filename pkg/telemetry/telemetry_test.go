@@ -107,6 +107,7 @@ func TestLogLinesHoldNoSecret(t *testing.T) {
 	t.Parallel()
 	for name, secret := range map[string]string{
 		"plain": "wJalrXUtnFEMI", "quotes": `a"b\c'd`, "html": "a<b>&c", "newline": "line\nline", "umlaut": "geheimnüß",
+		"mixed": `a"<b>&c`, "invisible": "ab\u200bcd",
 	} {
 		for _, format := range []LogFormat{FormatJSON, FormatText} {
 			t.Run(name+"/"+string(format), func(t *testing.T) {

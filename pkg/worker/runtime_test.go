@@ -160,7 +160,7 @@ func TestFailingPollsBackOff(t *testing.T) {
 func TestNewerAttemptReplacesTheOlderAndNeverRunsBesideIt(t *testing.T) {
 	bubble(t, func(t *testing.T, h *harness) {
 		var running atomic.Int32
-		causes := make(chan error, 3)
+		causes, stops := make(chan error, 3), make(chan time.Time, 3)
 		h.conductor.schedule("t", stageType, "")
 		h.stage(func(ctx context.Context, a *Attempt) (map[string]any, error) {
 			if running.Add(1) > 1 {
@@ -172,10 +172,12 @@ func TestNewerAttemptReplacesTheOlderAndNeverRunsBesideIt(t *testing.T) {
 			}
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
+			stops <- time.Now()
 			// It takes its time to stop; meanwhile a third attempt may come.
 			time.Sleep(5 * time.Second)
 			return nil, ctx.Err()
 		})
+		reran := time.Now()
 		for range 2 {
 			h.conductor.rerun("t")
 			time.Sleep(time.Second)
@@ -186,6 +188,10 @@ func TestNewerAttemptReplacesTheOlderAndNeverRunsBesideIt(t *testing.T) {
 		}
 		if ran := len(causes); ran != 1 {
 			t.Errorf("%d older attempts ran, want 1: the second one never started", ran)
+		}
+		// At once, and not only when its heartbeat finds out.
+		if stopped := (<-stops).Sub(reran); stopped > time.Second {
+			t.Errorf("the older attempt was cancelled %s after the task was handed out again", stopped)
 		}
 		var stale *txn.StaleAttemptError
 		if cause := <-causes; !errors.As(cause, &stale) {
