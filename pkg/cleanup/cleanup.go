@@ -295,7 +295,7 @@ func (e *execution) settled(ctx context.Context, repository txn.Repository, name
 			Key: record.Key, Prefix: record.Prefix, InputRef: record.InputRef,
 		},
 		Staged: txn.Staged{Execution: name.Execution, Commit: commit.ID, InputRef: record.InputRef},
-		Wanted: commit.MetaRange, Head: targetHead, Range: published, Reached: reached,
+		Wanted: txn.Tree{ID: commit.MetaRange}, Head: targetHead, Range: published, Reached: reached,
 	})
 	settled, why := txn.Settled(txn.SettledFacts{
 		WouldAdopt:  err == nil && decision.Action == txn.PublishAdopt,

@@ -116,7 +116,7 @@ type execution struct {
 	stage txn.Task
 	// id is this execution's.
 	id     txn.ExecutionID
-	wanted txn.MetaRangeID
+	wanted txn.Tree
 }
 
 func (e *execution) run(ctx context.Context) (*txn.Publication, error) {
@@ -194,7 +194,7 @@ func (e *execution) prepare(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("read the staged commit: %w", err)
 	}
-	e.wanted = commit.MetaRange
+	e.wanted = txn.Tree{ID: commit.MetaRange}
 	if e.id, err = e.NewExecutionID(); err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (e *execution) decide(ctx context.Context) (txn.PublishDecision, error) {
 		return txn.PublishDecision{}, fmt.Errorf("read the head of %s: %w", e.step.Branch, err)
 	}
 	if facts.Head != e.step.InputRef {
-		// The head may hold this very tree, under the id that a later commit gives it.
+		// The head may hold the wanted tree under its other id.
 		if err := e.nameEmptyTree(ctx); err != nil {
 			return txn.PublishDecision{}, err
 		}

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -21,18 +22,15 @@ func (e *execution) source(ctx context.Context, decision txn.PublishDecision) (t
 	if decision.Action == txn.PublishFirst {
 		return e.input.Staged.Commit, nil
 	}
-	if err := e.nameEmptyTree(ctx); err != nil {
-		return "", err
-	}
 	branch, err := e.sourceBranch(ctx, txn.SourceFirst, decision.ExpectedHead)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if decision.Action == txn.PublishEmpty {
+	case decision.Action == txn.PublishEmpty:
 		return decision.ExpectedHead, nil
 	}
 	message := fmt.Sprintf("Source of %s, superseding %s", e.stage.ReferenceName, decision.Supersedes.Short())
-	commit, err := e.Lake.CommitTree(ctx, e.step.Repository, branch, e.wanted, message, e.sourceRecord(branch))
+	commit, err := e.Lake.CommitTree(ctx, e.step.Repository, branch, cmp.Or(e.wanted.ID, e.wanted.Other), message, e.sourceRecord(branch))
 	if err != nil {
 		return "", fmt.Errorf("commit %s: %w", branch, err)
 	}
@@ -45,17 +43,17 @@ func (e *execution) checkSource(branch txn.Branch, commit txn.Commit, parent txn
 	if len(commit.Parents) != 1 || commit.Parents[0] != parent {
 		return fmt.Errorf("the commit %s of %s has parents %v, not %s alone; somebody else wrote the branch", commit.ID, branch, commit.Parents, parent)
 	}
-	if commit.MetaRange != e.wanted {
-		return fmt.Errorf("the commit %s of %s has tree %s, not %s", commit.ID, branch, commit.MetaRange, e.wanted)
+	if !e.wanted.Is(commit.MetaRange) {
+		return fmt.Errorf("the commit %s of %s has tree %q, not %q", commit.ID, branch, commit.MetaRange, cmp.Or(e.wanted.ID, e.wanted.Other))
 	}
 	return nil
 }
 
-// nameEmptyTree replaces "" as the wanted tree, which is what lakeFS calls the
-// tree of a repository's first commit, by the id of the empty tree: read from a
-// commit, because an id that was guessed makes a commit that cannot be read.
+// nameEmptyTree finds the id of the empty tree when the wanted tree is the one of
+// a repository's first commit, which has none: it is read from a commit, because
+// an id that was guessed makes a commit that cannot be read.
 func (e *execution) nameEmptyTree(ctx context.Context) error {
-	if e.wanted != "" {
+	if e.wanted.ID != "" || e.wanted.Other != "" {
 		return nil
 	}
 	branch, err := e.sourceBranch(ctx, txn.SourceEmptyTree, e.step.InputRef)
@@ -66,10 +64,10 @@ func (e *execution) nameEmptyTree(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("commit %s: %w", branch, err)
 	}
-	e.wanted = commit.MetaRange
-	if e.wanted == "" {
+	if commit.MetaRange == "" {
 		return fmt.Errorf("lakeFS gives the empty tree no id in commit %s of %s", commit.ID, branch)
 	}
+	e.wanted.Other = commit.MetaRange
 	return e.checkSource(branch, commit, e.step.InputRef)
 }
 

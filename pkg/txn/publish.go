@@ -63,7 +63,7 @@ type PublishFacts struct {
 	Step   Step
 	Staged Staged
 	// Wanted is the tree of S; for a no-op, of the input ref.
-	Wanted MetaRangeID
+	Wanted Tree
 	// Head is the target's commit now.
 	Head CommitID
 	// Range is the first-parent commits after the input ref up to Head, newest
@@ -150,7 +150,7 @@ func DecidePublish(f PublishFacts) (PublishDecision, error) {
 		return PublishDecision{}, f.fenceError()
 	}
 	newest := f.Range[ours]
-	if record, _ := f.Step.own(newest); record.StagingExecution == f.Staged.Execution && newest.MetaRange == f.Wanted {
+	if record, _ := f.Step.own(newest); record.StagingExecution == f.Staged.Execution && f.Wanted.Is(newest.MetaRange) {
 		return PublishDecision{Action: PublishAdopt, Adopt: newest.ID, ExpectedHead: record.ExpectedHead, Supersedes: record.Supersedes}, nil
 	}
 	if ours > 0 {
@@ -234,7 +234,7 @@ func ConfirmRecord(step Step, staged Staged, decision PublishDecision, source Co
 // CheckLanded holds the commit that a merge answered with to what was decided:
 // its only parent is the expected head, its tree the wanted one and its metadata
 // what was sent. Anything else is a race, and is never rolled back.
-func CheckLanded(landed Commit, wanted MetaRangeID, sent Record) error {
+func CheckLanded(landed Commit, wanted Tree, sent Record) error {
 	record, err := ParseRecord(landed.Metadata)
 	unexpected := func(what string) error {
 		return &UnexpectedLandingError{Branch: sent.TargetBranch, Landed: landed.ID, ExpectedHead: sent.ExpectedHead, What: what}
@@ -242,7 +242,7 @@ func CheckLanded(landed Commit, wanted MetaRangeID, sent Record) error {
 	switch {
 	case len(landed.Parents) != 1 || landed.Parents[0] != sent.ExpectedHead:
 		return unexpected(fmt.Sprintf("its parent is %v", landed.Parents))
-	case landed.MetaRange != wanted:
+	case !wanted.Is(landed.MetaRange):
 		return unexpected("its tree is not the staged one")
 	case err != nil:
 		return unexpected(err.Error())

@@ -1,0 +1,523 @@
+package publish_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"perago/pkg/lakefs"
+	"perago/pkg/lakefs/lakefstest"
+	"perago/pkg/publish"
+	"perago/pkg/txn"
+)
+
+const (
+	workflow = txn.WorkflowID("0b4a7d26-7f6e-4a54-9d8d-0e1f2a3b4c5d")
+	identity = txn.ConductorIdentity("test")
+)
+
+// wire records what the publisher sends to lakeFS and may do something to it.
+type wire struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	sent []string
+	// fault, when set, may answer in the server's place or fail: before the server
+	// acts, or after, by calling next itself.
+	fault func(r *http.Request, next http.RoundTripper) (*http.Response, error)
+}
+
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	w.sent = append(w.sent, r.Method+" "+r.URL.Path)
+	fault := w.fault
+	w.mu.Unlock()
+	if fault != nil {
+		return fault(r, w.next)
+	}
+	return w.next.RoundTrip(r)
+}
+
+// writes is every request that could change something.
+func (w *wire) writes() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []string
+	for _, request := range w.sent {
+		if !strings.HasPrefix(request, http.MethodGet) {
+			all = append(all, request)
+		}
+	}
+	return all
+}
+
+// attempt is an attempt fence whose checks the test counts and answers.
+type attempt struct {
+	checks int
+	// on is called with the number of the check, from 1.
+	on    func(check int) error
+	cover func(need time.Duration) error
+}
+
+func (a *attempt) Current(context.Context) error {
+	a.checks++
+	if a.on == nil {
+		return nil
+	}
+	return a.on(a.checks)
+}
+
+func (a *attempt) Cover(_ context.Context, need time.Duration) error {
+	if a.cover == nil {
+		return nil
+	}
+	return a.cover(need)
+}
+
+func (a *attempt) Phase(string) func() { return func() {} }
+
+// tasks is Conductor's record of the stage tasks.
+type tasks map[txn.TaskID]txn.Task
+
+func (t tasks) Task(_ context.Context, id txn.TaskID) (txn.Task, error) {
+	task, ok := t[id]
+	if !ok {
+		return txn.Task{}, txn.ErrNotFound
+	}
+	return task, nil
+}
+
+// bench is a lake in memory with one step to publish into it.
+type bench struct {
+	t         *testing.T
+	lake      *lakefs.Client
+	wire      *wire
+	repo      txn.Repository
+	first     txn.CommitID
+	tasks     tasks
+	publisher *publish.Publisher
+	tries     int
+}
+
+func newBench(t *testing.T, files map[string]string, expect ...lakefstest.Expectation) *bench {
+	t.Helper()
+	server := lakefstest.NewServer()
+	b := &bench{t: t, lake: server.Client(t), tasks: tasks{}, wire: &wire{next: server.Transport()}}
+	// Publish leaves its branches to cleanup.
+	expect = append(expect, lakefstest.Allow(lakefstest.RuleBranches))
+	b.repo, b.first = lakefstest.NewRepository(t, b.lake, files, expect...)
+	recorded, err := lakefs.New(server.Config(), b.wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.publisher = &publish.Publisher{
+		Lake: recorded, Tasks: b.tasks, Identity: identity, Allowed: txn.AllowList{"*"},
+		NewExecutionID: newExecutionID,
+		WorkflowURL:    func(id txn.WorkflowID) string { return "http://ui/" + string(id) },
+	}
+	return b
+}
+
+func newExecutionID() (txn.ExecutionID, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", err
+	}
+	return txn.ParseExecutionID(id.String())
+}
+
+// stage makes what perago_stage would have made of these files under data/: the
+// staged reference, its branch and commit, and the record of its task. No files
+// at all is a no-op.
+func (b *bench) stage(files map[string]string) txn.Staged {
+	b.t.Helper()
+	ctx := b.t.Context()
+	execution, err := newExecutionID()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.tries++
+	staged := txn.Staged{
+		Repository: b.repo, Branch: lakefstest.DefaultBranch, Commit: b.first, InputRef: b.first, Prefix: "data/",
+		Key: txn.NewLogicalTaskKey(workflow, "prepare_stage", 0), Task: txn.TaskID(fmt.Sprintf("stage-%d", b.tries)),
+		PollCount: 1, StartTime: 1764443290123, Execution: execution, NoOp: len(files) == 0,
+	}
+	if !staged.NoOp {
+		name := txn.NewStagingName(identity, workflow, staged.Key, 0, execution)
+		staged.StagingBranch = name.Branch()
+		if err := b.lake.CreateBranch(ctx, b.repo, staged.StagingBranch, b.first); err != nil {
+			b.t.Fatal(err)
+		}
+		lakefstest.Put(b.t, b.lake, b.repo, staged.StagingBranch, files)
+		commit, err := b.lake.CreateCommit(ctx, b.repo, staged.StagingBranch, "try", txn.Record{
+			Phase: txn.PhaseTry, Key: staged.Key, Workflow: workflow, Task: staged.Task, Execution: execution,
+			InputRef: b.first, TargetBranch: staged.Branch, Prefix: staged.Prefix, StagingBranch: staged.StagingBranch,
+		}.Metadata(""))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		staged.Commit = commit.ID
+	}
+	b.tasks[staged.Task] = txn.Task{
+		ID: staged.Task, Workflow: workflow, Type: txn.TypeStage, ReferenceName: "prepare_stage", Status: txn.TaskCompleted,
+		PollCount: 1, StartTime: staged.StartTime, Output: raw(b.t, map[string]any{"staged": staged}),
+	}
+	return staged
+}
+
+func raw(t *testing.T, value any) json.RawMessage {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// task is a publish task for a staged reference; try is its retry count.
+func (b *bench) task(staged txn.Staged, try int) txn.Task {
+	b.t.Helper()
+	return txn.Task{
+		ID: txn.TaskID(fmt.Sprintf("publish-%s-%d", staged.Task, try)), Workflow: workflow, Type: txn.TypePublish,
+		ReferenceName: "prepare_publish", Status: txn.TaskInProgress, RetryCount: try, PollCount: 1, StartTime: 1764443291000, Worker: "w",
+		Definition: &txn.TaskDefinition{
+			Name: txn.TypePublish, ResponseTimeoutSeconds: 60,
+			InputTemplate: json.RawMessage(`{"budget": {"observed_merge_p99_seconds": 10, "safety_margin_seconds": 5, "lakefs_merge_timeout_seconds": 15,
+				"conductor_completion_timeout_seconds": 5, "worker_shutdown_grace_seconds": 5, "heartbeat_interval_seconds": 5}}`),
+		},
+		Input: raw(b.t, map[string]any{
+			"workspace": txn.Workspace{Repository: b.repo, Branch: staged.Branch, RefType: "commit", Ref: staged.InputRef},
+			"staged":    staged,
+		}),
+	}
+}
+
+func (b *bench) run(staged txn.Staged, try int, a *attempt) (publish.Result, error) {
+	b.t.Helper()
+	return b.publisher.Run(b.t.Context(), b.task(staged, try), a)
+}
+
+// published runs a publish that must succeed with this outcome.
+func (b *bench) published(staged txn.Staged, try int, want txn.Outcome) txn.Publication {
+	b.t.Helper()
+	result, err := b.run(staged, try, &attempt{})
+	if err != nil {
+		b.t.Fatalf("publish: %v", err)
+	}
+	if result.Publication.Outcome != want || result.Workspace == nil || result.Workspace.Ref != result.Publication.Commit {
+		b.t.Fatalf("published %+v, workspace %+v; want %s", result.Publication, result.Workspace, want)
+	}
+	return *result.Publication
+}
+
+func (b *bench) head() txn.CommitID {
+	b.t.Helper()
+	head, err := b.lake.Head(b.t.Context(), b.repo, lakefstest.DefaultBranch)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return head
+}
+
+func (b *bench) foreign() txn.CommitID {
+	b.t.Helper()
+	lakefstest.Put(b.t, b.lake, b.repo, lakefstest.DefaultBranch, map[string]string{"elsewhere": fmt.Sprint(time.Now().UnixNano())})
+	commit, err := b.lake.CreateCommit(b.t.Context(), b.repo, lakefstest.DefaultBranch, "somebody else's", nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return commit.ID
+}
+
+func (b *bench) tree(want map[string]string) {
+	b.t.Helper()
+	if diff := cmp.Diff(want, lakefstest.Tree(b.t, b.lake, b.repo, b.head())); diff != "" {
+		b.t.Errorf("the tree of main (-want +got):\n%s", diff)
+	}
+}
+
+func TestFirstPublicationAndItsRetry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1", "other": "o"})
+	staged := b.stage(map[string]string{"data/a": "2"})
+	p := b.published(staged, 0, txn.OutcomePublished)
+	if p.ExpectedHead != b.first || p.Commit != b.head() || p.Fence != txn.FenceSoft {
+		t.Errorf("%+v", p)
+	}
+	b.tree(map[string]string{"data/a": "2", "other": "o"})
+	if writes := b.wire.writes(); len(writes) != 1 || !strings.HasSuffix(writes[0], "/refs/"+string(staged.Commit)+"/merge/main") {
+		t.Errorf("it wrote %q; want one merge of the staged commit by its id", writes)
+	}
+	commit, err := b.lake.Commit(t.Context(), b.repo, p.Commit)
+	if err != nil || commit.Metadata["::lakefs::Conductor::url[url:ui]"] != "http://ui/"+string(workflow) {
+		t.Errorf("%v, %v: no link for people", commit.Metadata, err)
+	}
+
+	again := b.published(staged, 1, txn.OutcomeAlreadyPublished)
+	b.foreign()
+	under := b.published(staged, 2, txn.OutcomeAlreadyPublished)
+	if again.Commit != p.Commit || under.Commit != p.Commit || under.ExpectedHead != b.first {
+		t.Errorf("adopted %s and %s, want %s", again.Commit, under.Commit, p.Commit)
+	}
+	if n := len(b.wire.writes()); n != 1 {
+		t.Errorf("adopting wrote %q", b.wire.writes()[1:])
+	}
+}
+
+func TestSuperseding(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1", "data/keep": "k", "other": "o"})
+	abandoned := b.published(b.stage(map[string]string{"data/a": "2", "data/only the first": "x"}), 0, txn.OutcomePublished)
+	second := b.published(b.stage(map[string]string{"data/a": "3"}), 0, txn.OutcomePublished)
+	if second.Supersedes != abandoned.Commit || second.ExpectedHead != abandoned.Commit {
+		t.Errorf("%+v; want it to supersede %s", second, abandoned.Commit)
+	}
+	b.tree(map[string]string{"data/a": "3", "data/keep": "k", "other": "o"})
+
+	// A no-op is the input ref's tree again; a second no-op adds an empty commit.
+	third := b.published(b.stage(nil), 0, txn.OutcomePublished)
+	b.tree(map[string]string{"data/a": "1", "data/keep": "k", "other": "o"})
+	fourth := b.published(b.stage(nil), 0, txn.OutcomePublished)
+	if third.Supersedes != second.Commit || fourth.Supersedes != third.Commit {
+		t.Errorf("superseded %s and %s", third.Supersedes, fourth.Supersedes)
+	}
+	b.tree(map[string]string{"data/a": "1", "data/keep": "k", "other": "o"})
+}
+
+func TestNoOp(t *testing.T) {
+	t.Parallel()
+	for name, files := range map[string]map[string]string{"on a tree": {"data/a": "1"}, "on a repository's first commit": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, files)
+			staged := b.stage(nil)
+			if p := b.published(staged, 0, txn.OutcomeNoOp); p.Commit != b.first || b.head() != b.first || len(b.wire.writes()) != 0 {
+				t.Errorf("%+v, head %s, wrote %q", p, b.head(), b.wire.writes())
+			}
+			// A later try cannot know that nothing older still lands: it moves the head.
+			p := b.published(staged, 1, txn.OutcomePublished)
+			if p.ExpectedHead != b.first || p.Commit != b.head() || p.Commit == b.first || p.Supersedes != "" {
+				t.Errorf("the empty confirm commit: %+v, head %s", p, b.head())
+			}
+			want := files
+			if want == nil {
+				want = map[string]string{}
+			}
+			b.tree(want)
+			if again := b.published(staged, 2, txn.OutcomeAlreadyPublished); again.Commit != p.Commit {
+				t.Errorf("adopted %s, want %s", again.Commit, p.Commit)
+			}
+			// Another staging with the same tree supersedes it.
+			if next := b.published(b.stage(nil), 0, txn.OutcomePublished); next.Supersedes != p.Commit {
+				t.Errorf("%+v; want it to supersede %s", next, p.Commit)
+			}
+			b.tree(want)
+		})
+	}
+}
+
+// An older attempt that is still about when a no-op publishes cannot land any
+// more unseen: the head it expects is gone.
+func TestNoOpDisarmsAnOlderAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1"})
+	older := b.stage(map[string]string{"data/a": "2"})
+	p := b.published(b.stage(nil), 0, txn.OutcomePublished)
+	if p.Commit == b.first {
+		t.Fatal("another execution's branch is there, and the head did not move")
+	}
+	// The older attempt decides on what is there now; its merge is not its first.
+	next := b.published(older, 1, txn.OutcomePublished)
+	if next.Supersedes != p.Commit {
+		t.Errorf("%+v", next)
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1"})
+	staged := b.stage(nil)
+	staged.NoOp, staged.ReadOnly = false, true
+	task := b.tasks[staged.Task]
+	task.Output = raw(t, map[string]any{"staged": staged})
+	b.tasks[staged.Task] = task
+	b.foreign()
+	for try := range 2 {
+		if p := b.published(staged, try, txn.OutcomeReadOnly); p.Commit != b.first {
+			t.Errorf("%+v", p)
+		}
+	}
+	if len(b.wire.writes()) != 0 {
+		t.Errorf("it wrote %q", b.wire.writes())
+	}
+}
+
+// A stale attempt writes nothing, whichever check of the fence it fails at.
+func TestStaleAttemptWritesNothing(t *testing.T) {
+	t.Parallel()
+	stale := &txn.StaleAttemptError{Reason: txn.StalePollCount}
+	for check, what := range map[int]string{1: "before the head is read", 2: "before the merge"} {
+		b := newBench(t, map[string]string{"data/a": "1"})
+		a := &attempt{on: func(n int) error {
+			if n == check {
+				return stale
+			}
+			return nil
+		}}
+		_, err := b.run(b.stage(map[string]string{"data/a": "2"}), 0, a)
+		if !errors.Is(err, stale) || len(b.wire.writes()) != 0 || a.checks != check {
+			t.Errorf("%s: %v after %d checks, wrote %q", what, err, a.checks, b.wire.writes())
+		}
+	}
+	b := newBench(t, map[string]string{"data/a": "1"})
+	var asked time.Duration
+	_, err := b.run(b.stage(map[string]string{"data/a": "2"}), 0, &attempt{cover: func(need time.Duration) error {
+		asked = need
+		return stale
+	}})
+	if !errors.Is(err, stale) || len(b.wire.writes()) != 0 || asked != 20*time.Second {
+		t.Errorf("a lease that does not cover the merge: %v, wrote %q, asked for %s; want merge timeout + completion = 20s", err, b.wire.writes(), asked)
+	}
+}
+
+// The foreign commit comes between the decision and the merge.
+func TestRacedMergeIsLoud(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1"}, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
+	staged := b.stage(map[string]string{"data/a": "2"})
+	var foreign txn.CommitID
+	var outcomes []txn.Outcome
+	b.publisher.Published = func(o txn.Outcome, _ txn.Fence) { outcomes = append(outcomes, o) }
+	result, err := b.run(staged, 0, &attempt{on: func(n int) error {
+		if n == 2 {
+			foreign = b.foreign()
+		}
+		return nil
+	}})
+	var unexpected *txn.UnexpectedLandingError
+	if !errors.As(err, &unexpected) || !strings.Contains(err.Error(), string(foreign)) {
+		t.Errorf("got %v; want an unexpected landing that names %s", err, foreign)
+	}
+	if result.Workspace != nil || result.Publication.Outcome != txn.OutcomeRaced || result.Publication.Commit != b.head() {
+		t.Errorf("put out %+v, workspace %+v", result.Publication, result.Workspace)
+	}
+	for try := 1; try < 3; try++ {
+		result, err := b.run(staged, try, &attempt{})
+		var raced *txn.PublishRacedError
+		if !errors.As(err, &raced) || raced.Foreign != foreign || result.Workspace != nil || result.Publication.Outcome != txn.OutcomeRaced {
+			t.Errorf("try %d: %v, put out %+v", try, err, result.Publication)
+		}
+	}
+	if diff := cmp.Diff([]txn.Outcome{txn.OutcomeRaced, txn.OutcomeRaced, txn.OutcomeRaced}, outcomes); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
+	}
+}
+
+// A merge whose answer is lost is in doubt and not sent again. If it landed, the
+// next attempt adopts it; if it did not, the next attempt publishes.
+func TestUnknownMergeIsInDoubtAndNeverRepeated(t *testing.T) {
+	t.Parallel()
+	for name, lands := range map[string]bool{"it landed": true, "it did not": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, map[string]string{"data/a": "1"})
+			staged := b.stage(map[string]string{"data/a": "2"})
+			b.wire.fault = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if !strings.Contains(r.URL.Path, "/merge/") {
+					return next.RoundTrip(r)
+				}
+				if lands {
+					response, err := next.RoundTrip(r)
+					if err != nil {
+						return nil, err
+					}
+					_ = response.Body.Close()
+				}
+				return nil, errors.New("connection reset by peer")
+			}
+			result, err := b.run(staged, 0, &attempt{})
+			var doubt *txn.InDoubtError
+			if !errors.As(err, &doubt) || result.Publication.Outcome != txn.OutcomeInDoubt || result.Publication.ExpectedHead != b.first || result.Workspace != nil {
+				t.Errorf("%v, put out %+v", err, result.Publication)
+			}
+			if writes := b.wire.writes(); len(writes) != 1 {
+				t.Errorf("it wrote %q; want one merge", writes)
+			}
+			b.wire.fault = nil
+			want := txn.OutcomePublished
+			if lands {
+				want = txn.OutcomeAlreadyPublished
+			}
+			if p := b.published(staged, 1, want); p.Commit != b.head() {
+				t.Errorf("%+v, head %s", p, b.head())
+			}
+			b.tree(map[string]string{"data/a": "2"})
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		change   func(b *bench, staged *txn.Staged, task *txn.Task)
+		terminal bool
+		sentence string
+	}{
+		{"a foreign commit", func(b *bench, _ *txn.Staged, _ *txn.Task) { b.foreign() }, false, "main advanced from"},
+		{"a dirty branch", func(b *bench, _ *txn.Staged, _ *txn.Task) {
+			lakefstest.Put(b.t, b.lake, b.repo, lakefstest.DefaultBranch, map[string]string{"x": "y"})
+		}, false, "uncommitted changes"},
+		{"the stage task is unknown", func(b *bench, s *txn.Staged, _ *txn.Task) { delete(b.tasks, s.Task) }, true, "is unknown to Conductor"},
+		{"the stage task was handed out again", func(b *bench, s *txn.Staged, _ *txn.Task) {
+			record := b.tasks[s.Task]
+			record.PollCount++
+			b.tasks[s.Task] = record
+		}, true, "had been replaced"},
+		{"no definition", func(_ *bench, _ *txn.Staged, task *txn.Task) { task.Definition = nil }, true, "without its definition"},
+		{"an unsound definition", func(_ *bench, _ *txn.Staged, task *txn.Task) { task.Definition.ResponseTimeoutSeconds = 29 }, true, "responseTimeoutSeconds is 29"},
+		{"another Conductor identity", func(b *bench, _ *txn.Staged, _ *txn.Task) { b.publisher.Identity = "another" }, true, "PERAGO_CONDUCTOR_ID"},
+		{"a repository that is not allowed", func(b *bench, _ *txn.Staged, _ *txn.Task) { b.publisher.Allowed = txn.AllowList{"other"} }, true, "PERAGO_ALLOWED_REPOSITORIES"},
+		{"the staged commit is gone", func(b *bench, s *txn.Staged, task *txn.Task) {
+			gone := *s
+			gone.Commit = txn.CommitID(strings.Repeat("0", 64))
+			record := b.tasks[s.Task]
+			record.Output = raw(b.t, map[string]any{"staged": gone})
+			b.tasks[s.Task] = record
+			*task = b.task(gone, 0)
+		}, true, "the staged commit " + strings.Repeat("0", 64) + " is gone; rerun from prepare_stage"},
+		{"another step's staged commit", func(b *bench, s *txn.Staged, task *txn.Task) {
+			other := *s
+			other.Commit = b.foreign()
+			record := b.tasks[s.Task]
+			record.Output = raw(b.t, map[string]any{"staged": other})
+			b.tasks[s.Task] = record
+			*task = b.task(other, 0)
+		}, true, "is not this step's staged commit"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, map[string]string{"data/a": "1"})
+			staged := b.stage(map[string]string{"data/a": "2"})
+			task := b.task(staged, 0)
+			c.change(b, &staged, &task)
+			head := b.head()
+			result, err := b.publisher.Run(t.Context(), task, &attempt{})
+			var terminal *txn.TerminalError
+			if err == nil || errors.As(err, &terminal) != c.terminal || !strings.Contains(err.Error(), c.sentence) {
+				t.Errorf("got %v; want terminal %v with %q", err, c.terminal, c.sentence)
+			}
+			if result.Workspace != nil || b.head() != head {
+				t.Errorf("workspace %+v, head %s", result.Workspace, b.head())
+			}
+		})
+	}
+}
