@@ -84,7 +84,15 @@ func (r *Runtime) tryReport(ctx context.Context, attempt *Attempt, result txn.Ta
 	if result.Status != txn.TaskCompleted {
 		return &deliveryEnd{reported, nil}
 	}
-	return r.lookAt(ctx, attempt, result, true)
+	err = r.lookAt(ctx, attempt, result, true)
+	var end *deliveryEnd
+	var stale *txn.StaleAttemptError
+	if errors.As(err, &end) && errors.As(end.err, &stale) && stale.Reason == txn.StaleTaskGone {
+		// A server that archives workflows as they end has put the task away with
+		// its last update. That was answered, so it is no cause for alarm.
+		return &deliveryEnd{reported, nil}
+	}
+	return err
 }
 
 // lookAt reads the task: nil when the attempt is current, a *deliveryEnd when it

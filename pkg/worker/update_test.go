@@ -147,6 +147,44 @@ func TestCompletionThatConductorDoesNotTake(t *testing.T) {
 	}
 }
 
+// A server that archives a workflow as it ends has no task to read back.
+func TestCompletionThatEndsAndArchivesTheWorkflow(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.conductor.register(publishDefinition(10, 60))
+		h.conductor.schedule("t", publishType, "")
+		h.conductor.fail(nil, on("Update", func(context.Context, conductorCall) error {
+			h.conductor.remove("t")
+			return nil
+		}))
+		h.start(map[txn.TaskType]Handler{publishType: publication})
+		time.Sleep(time.Minute)
+		if got := h.counter("perago_abandoned_total"); got != 0 {
+			t.Errorf("abandoned counted %v times", got)
+		}
+		if got := h.counter("perago_task_outcomes_total", "outcome=completed", "task=perago_publish"); got != 1 {
+			t.Errorf("completed counted %v times\n%s", got, h.logs)
+		}
+	})
+}
+
+// Gone after an answer that got lost is another matter: nobody said that the
+// completion arrived.
+func TestCompletionThatIsLostWithItsTask(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.conductor.register(publishDefinition(10, 60))
+		h.conductor.schedule("t", publishType, "")
+		h.conductor.fail(nil, on("Update", func(ctx context.Context, call conductorCall) error {
+			h.conductor.remove("t")
+			return lost(ctx, call)
+		}))
+		h.start(map[txn.TaskType]Handler{publishType: publication})
+		time.Sleep(time.Minute)
+		if got := h.counter("perago_abandoned_total"); got != 1 {
+			t.Errorf("abandoned counted %v times\n%s", got, h.logs)
+		}
+	})
+}
+
 func TestOnlyALandedPublicationIsAbandoned(t *testing.T) {
 	for name, output := range map[string]map[string]any{
 		"stage":     {"staged": map[string]any{"commit": landed}},
