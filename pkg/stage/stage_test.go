@@ -1,0 +1,362 @@
+package stage_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"perago/pkg/lakefs"
+	"perago/pkg/lakefs/lakefstest"
+	"perago/pkg/stage"
+	"perago/pkg/txn"
+)
+
+const workflow = txn.WorkflowID("0b4a7d26-7f6e-4a54-9d8d-0e1f2a3b4c5d")
+
+// wire records what the stager sends to lakeFS, and may change an answer.
+type wire struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	sent []string
+	// answered, when set, may replace an answer.
+	answered func(*http.Request, *http.Response) (*http.Response, error)
+}
+
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	w.sent = append(w.sent, r.Method+" "+r.URL.Path)
+	w.mu.Unlock()
+	response, err := w.next.RoundTrip(r)
+	if err != nil || w.answered == nil {
+		return response, err
+	}
+	return w.answered(r, response)
+}
+
+// count is how many requests of a method end in a path.
+func (w *wire) count(method, suffix string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, request := range w.sent {
+		if strings.HasPrefix(request, method) && strings.HasSuffix(request, suffix) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *wire) writes() int { return w.count("", "") - w.count(http.MethodGet, "") }
+
+type attempt struct {
+	checks int
+	on     func(check int) error
+}
+
+func (a *attempt) Current(context.Context) error {
+	a.checks++
+	if a.on == nil {
+		return nil
+	}
+	return a.on(a.checks)
+}
+
+func (a *attempt) Phase(string) func() { return func() {} }
+
+// bench is a lake in memory and a workspace root on disk.
+type bench struct {
+	t      *testing.T
+	lake   *lakefs.Client
+	wire   *wire
+	repo   txn.Repository
+	first  txn.CommitID
+	root   string
+	stager *stage.Stager
+}
+
+func newBench(t *testing.T, files map[string]string) *bench {
+	t.Helper()
+	server := lakefstest.NewServer()
+	b := &bench{t: t, lake: server.Client(t), wire: &wire{next: server.Transport()}, root: t.TempDir()}
+	// Stage leaves its branch to cleanup.
+	b.repo, b.first = lakefstest.NewRepository(t, b.lake, files, lakefstest.Allow(lakefstest.RuleBranches))
+	recorded, err := lakefs.New(server.Config(), b.wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(b.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	b.stager = &stage.Stager{
+		Lake: recorded, Root: root, Identity: "test", Allowed: txn.AllowList{"*"}, UploadConcurrency: 4,
+		NewExecutionID: func() (txn.ExecutionID, error) {
+			id, err := uuid.NewV7()
+			return txn.ExecutionID(id.String()), err
+		},
+	}
+	return b
+}
+
+// write makes the step's directory with these files and gives its path.
+func (b *bench) write(files map[string]string) string {
+	b.t.Helper()
+	directory := filepath.Join(b.root, string(workflow), "task")
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	for path, content := range files {
+		full := filepath.Join(directory, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			b.t.Fatal(err)
+		}
+		if err := os.WriteFile(full, []byte(content), 0o644); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return directory
+}
+
+func (b *bench) task(directory string, more map[string]any) txn.Task {
+	b.t.Helper()
+	input := map[string]any{
+		"workspace": txn.Workspace{Repository: b.repo, Branch: "main", RefType: "commit", Ref: b.first},
+		"prefix":    "data/", "source": map[string]any{"directory": directory},
+	}
+	for name, value := range more {
+		input[name] = value
+	}
+	raw, err := json.Marshal(input)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return txn.Task{
+		ID: "t1", Workflow: workflow, Type: txn.TypeStage, ReferenceName: "prepare_stage", Status: txn.TaskInProgress,
+		RetryCount: 2, PollCount: 1, StartTime: 1764443290123, Worker: "w", Input: raw,
+	}
+}
+
+func TestStagesExactlyTheProjection(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1", "data/gone": "x", "data/same": "s", "data.json": "j", "data2/z": "z"})
+	directory := b.write(map[string]string{"a": "2", "same": "s", "new/deep": "n", "empty": ""})
+	result, err := b.stager.Run(t.Context(), b.task(directory, nil), &attempt{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged := result.Staged
+	if staged.Added != 2 || staged.Changed != 1 || staged.Removed != 1 || staged.Unchanged != 1 || staged.Bytes != 2 || staged.RetryCount != 2 {
+		t.Errorf("%+v", staged)
+	}
+	want := map[string]string{"data/a": "2", "data/same": "s", "data/new/deep": "n", "data/empty": "", "data.json": "j", "data2/z": "z"}
+	if diff := cmp.Diff(want, lakefstest.Tree(t, b.lake, b.repo, staged.Commit)); diff != "" {
+		t.Errorf("the staged tree (-want +got):\n%s", diff)
+	}
+	commit, err := b.lake.Commit(t.Context(), b.repo, staged.Commit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := txn.CheckStagedCommit(txn.StepOf(staged, workflow, staged.Key), staged, commit); err != nil {
+		t.Error(err)
+	}
+	head, err := b.lake.Head(t.Context(), b.repo, "main")
+	if err != nil || head != b.first {
+		t.Errorf("main is at %s, %v; stage must not touch it", head, err)
+	}
+	if b.wire.count(http.MethodPost, "/objects") != 3 {
+		t.Errorf("%d uploads, want 3: what is unchanged is not sent", b.wire.count(http.MethodPost, "/objects"))
+	}
+}
+
+// A stale attempt writes nothing after the check of the fence that it failed at.
+func TestStaleAttemptStops(t *testing.T) {
+	t.Parallel()
+	stale := &txn.StaleAttemptError{Reason: txn.StalePollCount}
+	for _, c := range []struct {
+		check, branches, uploads, commits int
+	}{{1, 0, 0, 0}, {2, 0, 0, 0}, {3, 1, 1, 1}} {
+		b := newBench(t, map[string]string{"data/a": "1"})
+		directory := b.write(map[string]string{"a": "2"})
+		a := &attempt{on: func(n int) error {
+			if n == c.check {
+				return stale
+			}
+			return nil
+		}}
+		result, err := b.stager.Run(t.Context(), b.task(directory, nil), a)
+		if !errors.Is(err, stale) || a.checks != c.check || result.Staged.Commit != "" {
+			t.Errorf("check %d: %v after %d checks, put out %+v", c.check, err, a.checks, result.Staged)
+		}
+		if got := [3]int{b.wire.count(http.MethodPost, "/branches"), b.wire.count(http.MethodPost, "/objects"), b.wire.count(http.MethodPost, "/commits")}; got != [3]int{c.branches, c.uploads, c.commits} {
+			t.Errorf("check %d: branches, uploads and commits sent %v, want %d, %d, %d", c.check, got, c.branches, c.uploads, c.commits)
+		}
+	}
+}
+
+func TestNothingToStage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1", "other": "o"})
+	for name, c := range map[string]struct {
+		more     map[string]any
+		readOnly bool
+	}{
+		"the same content": {nil, false},
+		"read-only":        {map[string]any{"read_only": true, "source": nil}, true},
+	} {
+		a := &attempt{}
+		result, err := b.stager.Run(t.Context(), b.task(b.write(map[string]string{"a": "1"}), c.more), a)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		s := result.Staged
+		if s.ReadOnly != c.readOnly || s.NoOp == c.readOnly || s.StagingBranch != "" || s.Commit != b.first || a.checks != 2 {
+			t.Errorf("%s: %+v after %d checks", name, s, a.checks)
+		}
+	}
+	if n := b.wire.writes(); n != 0 {
+		t.Errorf("%d writes, want none", n)
+	}
+}
+
+// What cannot be staged whole is not staged at all: no branch is made for what
+// can be seen before, and nothing is committed after a failure.
+func TestFailuresCommitNothing(t *testing.T) {
+	t.Parallel()
+	status := func(suffix string, code int, body string) func(*http.Request, *http.Response) (*http.Response, error) {
+		return func(r *http.Request, response *http.Response) (*http.Response, error) {
+			if r.Method == http.MethodGet || !strings.HasSuffix(r.URL.Path, suffix) {
+				return response, nil
+			}
+			_ = response.Body.Close()
+			response.StatusCode, response.Body = code, io.NopCloser(strings.NewReader(body))
+			response.ContentLength = int64(len(body))
+			return response, nil
+		}
+	}
+	for _, c := range []struct {
+		name     string
+		files    map[string]string
+		prepare  func(b *bench, directory string)
+		more     map[string]any
+		terminal bool
+		branches int
+		sentence string
+	}{
+		{name: "a link", files: map[string]string{"a": "2"}, prepare: func(b *bench, d string) {
+			if err := os.Symlink("/etc/passwd", filepath.Join(d, "link")); err != nil {
+				b.t.Fatal(err)
+			}
+		}, terminal: true, sentence: `"link"`},
+		{name: "a link to another workflow's directory", files: map[string]string{"a": "2"}, prepare: func(b *bench, d string) {
+			other := filepath.Join(b.root, "other")
+			if err := errors.Join(os.MkdirAll(other, 0o755), os.RemoveAll(d), os.Symlink(other, d)); err != nil {
+				b.t.Fatal(err)
+			}
+		}, terminal: true, sentence: "link"},
+		{name: "a name that is not UTF-8", files: map[string]string{"a\xff": "2"}, terminal: true, sentence: "UTF-8"},
+		{name: "no directory", prepare: func(b *bench, d string) {
+			if err := os.RemoveAll(d); err != nil {
+				b.t.Fatal(err)
+			}
+		}, sentence: "does not exist"},
+		{name: "an empty directory", sentence: "allow_empty: true"},
+		{name: "an unknown input ref", files: map[string]string{"a": "2"}, more: map[string]any{
+			"workspace": map[string]any{"repository": "no-such-lake", "branch": "main", "ref_type": "commit", "ref": strings.Repeat("0", 64)},
+		}, terminal: true, sentence: "holds no commit"},
+		{name: "an upload that is refused", files: map[string]string{"a": "2", "b": "3", "c": "4"}, prepare: func(b *bench, _ string) {
+			b.wire.answered = status("/objects", http.StatusForbidden, `{"message": "no"}`)
+		}, branches: 1, sentence: "upload data/"},
+		{name: "an upload that lakeFS holds otherwise", files: map[string]string{"a": "2"}, prepare: func(b *bench, _ string) {
+			b.wire.answered = status("/objects", http.StatusCreated, `{"path": "data/a", "path_type": "object", "physical_address": "x", "checksum": "00000000000000000000000000000000", "size_bytes": 1, "mtime": 1}`)
+		}, branches: 1, sentence: "sent was c81e728d9d4c2f636f067f89cc14862c"},
+		{name: "a remove that fails inside a 200", files: map[string]string{"b": "1"}, prepare: func(b *bench, _ string) {
+			b.wire.answered = status("/objects/delete", http.StatusOK, `{"errors": [{"status_code": 500, "message": "disk", "path": "data/a"}]}`)
+		}, branches: 1, sentence: "data/a"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, map[string]string{"data/a": "1"})
+			directory := b.write(c.files)
+			if c.prepare != nil {
+				c.prepare(b, directory)
+			}
+			_, err := b.stager.Run(t.Context(), b.task(directory, c.more), &attempt{})
+			var terminal *txn.TerminalError
+			if err == nil || errors.As(err, &terminal) != c.terminal || !strings.Contains(err.Error(), c.sentence) {
+				t.Errorf("got %v; want terminal %v with %q", err, c.terminal, c.sentence)
+			}
+			if got := b.wire.count(http.MethodPost, "/branches"); got != c.branches {
+				t.Errorf("%d branches were asked for, want %d", got, c.branches)
+			}
+			if got := b.wire.count(http.MethodPost, "/commits"); got != 0 {
+				t.Errorf("%d commits were sent, want none", got)
+			}
+		})
+	}
+}
+
+// A branch name that is taken is refused and never reused.
+func TestBranchIsExclusive(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1"})
+	id := txn.ExecutionID("01890a5d-ac96-774b-bcce-b302099a8057")
+	b.stager.NewExecutionID = func() (txn.ExecutionID, error) { return id, nil }
+	task := b.task(b.write(map[string]string{"a": "2"}), nil)
+	name := txn.NewStagingName("test", workflow, txn.NewLogicalTaskKey(workflow, "prepare_stage", 0), 2, id).Branch()
+	if err := b.lake.CreateBranch(t.Context(), b.repo, name, b.first); err != nil {
+		t.Fatal(err)
+	}
+	lakefstest.Put(t, b.lake, b.repo, name, map[string]string{"data/leftover": "x"})
+	if _, err := b.stager.Run(t.Context(), task, &attempt{}); !errors.Is(err, txn.ErrExists) {
+		t.Errorf("got %v, want that the branch exists", err)
+	}
+	if n := b.wire.count(http.MethodPost, "/objects"); n != 0 {
+		t.Errorf("%d uploads onto somebody else's branch", n)
+	}
+}
+
+// The whole of many files goes, however many connections there are.
+func TestUploadsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	files := map[string]string{}
+	for i := range 200 {
+		files[fmt.Sprintf("f%03d", i)] = fmt.Sprint(i)
+	}
+	var mu sync.Mutex
+	under, most := 0, 0
+	next := b.wire.next
+	b.wire.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/objects") {
+			mu.Lock()
+			under++
+			most = max(most, under)
+			mu.Unlock()
+			defer func() { mu.Lock(); under--; mu.Unlock() }()
+		}
+		return next.RoundTrip(r)
+	})
+	result, err := b.stager.Run(t.Context(), b.task(b.write(files), nil), &attempt{})
+	if err != nil || result.Staged.Added != 200 {
+		t.Fatalf("%+v, %v", result.Staged, err)
+	}
+	if most > 4 {
+		t.Errorf("%d uploads were under way at once, want at most 4", most)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
