@@ -1,0 +1,480 @@
+package cleanup_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"perago/pkg/cleanup"
+	"perago/pkg/lakefs"
+	"perago/pkg/lakefs/lakefstest"
+	"perago/pkg/txn"
+)
+
+const (
+	workflow = txn.WorkflowID("0b4a7d26-7f6e-4a54-9d8d-0e1f2a3b4c5d")
+	other    = txn.WorkflowID("11111111-7f6e-4a54-9d8d-0e1f2a3b4c5d")
+	identity = txn.ConductorIdentity("test")
+	ttl      = time.Hour
+)
+
+type attempt struct{ on func() error }
+
+func (a *attempt) Current(context.Context) error {
+	if a.on == nil {
+		return nil
+	}
+	return a.on()
+}
+
+func (a *attempt) Phase(string) func() { return func() {} }
+
+type workflows map[txn.WorkflowID]txn.Workflow
+
+func (w workflows) Workflow(_ context.Context, id txn.WorkflowID) (txn.Workflow, error) {
+	found, ok := w[id]
+	if !ok {
+		return txn.Workflow{}, txn.ErrNotFound
+	}
+	return found, nil
+}
+
+// deletes fails every delete of a branch as the test says.
+type deletes struct {
+	next  http.RoundTripper
+	fails func() error
+	sent  int
+}
+
+func (d *deletes) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodDelete {
+		d.sent++
+		if d.fails != nil {
+			if err := d.fails(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return d.next.RoundTrip(r)
+}
+
+// bench is a lake in memory and one step of one workflow.
+type bench struct {
+	t         *testing.T
+	lake      *lakefs.Client
+	deletes   *deletes
+	repo      txn.Repository
+	first     txn.CommitID
+	workflows workflows
+	cleaner   *cleanup.Cleaner
+	states    []string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	server := lakefstest.NewServer()
+	b := &bench{t: t, lake: server.Client(t), deletes: &deletes{next: server.Transport()}, workflows: workflows{}}
+	b.repo, b.first = lakefstest.NewRepository(t, b.lake, map[string]string{"data/a": "1"}, lakefstest.Allow(lakefstest.RuleBranches))
+	recorded, err := lakefs.New(server.Config(), b.deletes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.cleaner = &cleanup.Cleaner{
+		Lake: recorded, Workflows: b.workflows, Identity: identity, Allowed: txn.AllowList{"*"}, TTL: ttl, Now: time.Now,
+		Decided: func(_ txn.Repository, _ txn.Branch, state, _ string) { b.states = append(b.states, state) },
+	}
+	b.workflow(txn.WorkflowRunning)
+	return b
+}
+
+func raw(t *testing.T, value any) json.RawMessage {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func (b *bench) workspace() txn.Workspace {
+	return txn.Workspace{Repository: b.repo, Branch: "main", RefType: "commit", Ref: b.first}
+}
+
+// workflow sets what Conductor says of the step's workflow: its stage has
+// completed.
+func (b *bench) workflow(status txn.WorkflowStatus, more ...txn.Task) {
+	b.t.Helper()
+	b.workflows[workflow] = txn.Workflow{ID: workflow, Status: status, Tasks: append([]txn.Task{{
+		ID: "stage", Workflow: workflow, Type: txn.TypeStage, ReferenceName: "prepare_stage", Status: txn.TaskCompleted,
+		Input: raw(b.t, map[string]any{"workspace": b.workspace()}),
+	}}, more...)}
+}
+
+// executionAt is an execution id of an age.
+func (b *bench) executionAt(age time.Duration) txn.ExecutionID {
+	b.t.Helper()
+	id, err := uuid.NewV7()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	milliseconds := uint64(time.Now().Add(-age).UnixMilli())
+	for i := range 6 {
+		id[i] = byte(milliseconds >> (8 * (5 - i)))
+	}
+	return txn.ExecutionID(id.String())
+}
+
+func key() txn.LogicalTaskKey { return txn.NewLogicalTaskKey(workflow, "prepare_stage", 0) }
+
+// stage makes a staged branch of the step, of an age.
+func (b *bench) stage(age time.Duration, content string) txn.Staged {
+	b.t.Helper()
+	staged := txn.Staged{
+		Repository: b.repo, Branch: "main", InputRef: b.first, Prefix: "data/", Key: key(), Task: "stage",
+		PollCount: 1, StartTime: 1764443290123, Execution: b.executionAt(age),
+	}
+	staged.StagingBranch = b.branch(txn.NewStagingName(identity, workflow, key(), 0, staged.Execution), b.first)
+	lakefstest.Put(b.t, b.lake, b.repo, staged.StagingBranch, map[string]string{"data/a": content})
+	staged.Commit = b.commit(staged.StagingBranch, txn.Record{
+		Phase: txn.PhaseTry, Key: key(), Workflow: workflow, Task: "stage", Execution: staged.Execution,
+		InputRef: b.first, TargetBranch: "main", Prefix: "data/", StagingBranch: staged.StagingBranch,
+	})
+	return staged
+}
+
+func (b *bench) branch(name txn.StagingName, at txn.CommitID) txn.Branch {
+	b.t.Helper()
+	if err := b.lake.CreateBranch(b.t.Context(), b.repo, name.Branch(), at); err != nil {
+		b.t.Fatal(err)
+	}
+	return name.Branch()
+}
+
+func (b *bench) commit(branch txn.Branch, record txn.Record) txn.CommitID {
+	b.t.Helper()
+	commit, err := b.lake.CreateCommit(b.t.Context(), b.repo, branch, string(record.Phase), record.Metadata(""))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return commit.ID
+}
+
+// publish lands a staged commit, or another source, as a publish would.
+func (b *bench) publish(staged txn.Staged, source, expectedHead, supersedes txn.CommitID, execution txn.ExecutionID) txn.CommitID {
+	b.t.Helper()
+	record := txn.ConfirmRecord(
+		txn.StepOf(staged, workflow, key()), staged, txn.PublishDecision{ExpectedHead: expectedHead, Supersedes: supersedes},
+		source, txn.Attempt{Task: "publish"}, execution)
+	landed, err := b.lake.Merge(b.t.Context(), txn.Merge{Repository: b.repo, Source: source, Destination: "main", Message: "confirm", Metadata: record.Metadata("")})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return landed
+}
+
+func (b *bench) afterStep(staged txn.Staged) txn.Task {
+	b.t.Helper()
+	return txn.Task{ID: "cleanup", Workflow: workflow, Type: txn.TypeCleanup, Input: raw(b.t, map[string]any{"workspace": b.workspace(), "staged": staged})}
+}
+
+func (b *bench) ofWorkflow(id txn.WorkflowID) txn.Task {
+	b.t.Helper()
+	return txn.Task{ID: "cleanup", Workflow: "the failure workflow", Type: txn.TypeCleanup, Input: raw(b.t, map[string]any{"workflow_id": id})}
+}
+
+func (b *bench) run(task txn.Task) cleanup.Result {
+	b.t.Helper()
+	result, err := b.cleaner.Run(b.t.Context(), task, &attempt{})
+	if err != nil {
+		b.t.Fatalf("cleanup failed its task: %v", err)
+	}
+	return result
+}
+
+func (b *bench) left() []txn.Branch {
+	b.t.Helper()
+	heads, err := b.lake.Branches(b.t.Context(), b.repo, "perago-")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	names := []txn.Branch{}
+	for _, head := range heads {
+		names = append(names, head.Name)
+	}
+	return names
+}
+
+func (b *bench) deleted(result cleanup.Result, want ...txn.Branch) {
+	b.t.Helper()
+	slices.Sort(want)
+	if !slices.Equal(result.Deleted, want) || len(result.Errors) != 0 {
+		b.t.Errorf("deleted %v with errors %v; want %v", result.Deleted, result.Errors, want)
+	}
+	for _, branch := range want {
+		if slices.Contains(b.left(), branch) {
+			b.t.Errorf("%s is still there", branch)
+		}
+	}
+}
+
+func (b *bench) kept(result cleanup.Result, branch txn.Branch, reason string) {
+	b.t.Helper()
+	i := slices.IndexFunc(result.Kept, func(k cleanup.Kept) bool { return k.Branch == branch })
+	if i < 0 || !strings.Contains(result.Kept[i].Reason, reason) {
+		b.t.Errorf("kept %+v; want %s because %q", result.Kept, branch, reason)
+	}
+	if !slices.Contains(b.left(), branch) {
+		b.t.Errorf("%s is gone", branch)
+	}
+}
+
+func TestPublishedBranchGoes(t *testing.T) {
+	t.Parallel()
+	for name, task := range map[string]func(*bench, txn.Staged) txn.Task{
+		"after the step": func(b *bench, s txn.Staged) txn.Task { return b.afterStep(s) },
+		"of a workflow":  func(b *bench, _ txn.Staged) txn.Task { return b.ofWorkflow(workflow) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			staged := b.stage(0, "2")
+			b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+			b.deleted(b.run(task(b, staged)), staged.StagingBranch)
+			again := b.run(task(b, staged))
+			if len(again.Deleted)+len(again.Kept)+len(again.Errors) != 0 {
+				t.Errorf("a second cleanup: %+v", again)
+			}
+			if !slices.Equal(b.states, []string{cleanup.StateDeleted}) {
+				t.Errorf("told %v", b.states)
+			}
+		})
+	}
+}
+
+func TestUnpublishedBranchStays(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	staged := b.stage(9*ttl, "2")
+	b.kept(b.run(b.afterStep(staged)), staged.StagingBranch, "it is not published")
+
+	lakefstest.Put(t, b.lake, b.repo, "main", map[string]string{"elsewhere": "1"})
+	if _, err := b.lake.CreateCommit(t.Context(), b.repo, "main", "somebody else's", nil); err != nil {
+		t.Fatal(err)
+	}
+	b.kept(b.run(b.afterStep(staged)), staged.StagingBranch, "without the hard fence its merge may still land")
+
+	// The workflow ended and the branch is old: now it goes.
+	b.workflow(txn.WorkflowFailed)
+	b.deleted(b.run(b.ofWorkflow(workflow)), staged.StagingBranch)
+}
+
+func TestYoungBranchOfAnEndedWorkflowStays(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	staged := b.stage(ttl/2, "2")
+	b.workflow(txn.WorkflowTerminated)
+	b.kept(b.run(b.ofWorkflow(workflow)), staged.StagingBranch, "kept until it is 1h0m0s old")
+}
+
+func TestOpenStepKeepsEvenAPublishedBranch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	staged := b.stage(0, "2")
+	b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+	b.workflow(txn.WorkflowRunning, txn.Task{
+		ID: "publish", Workflow: workflow, Type: txn.TypePublish, Status: txn.TaskInProgress,
+		Input: raw(t, map[string]any{"staged": staged}),
+	})
+	b.kept(b.run(b.afterStep(staged)), staged.StagingBranch, "not finished")
+}
+
+// A branch on which nothing was committed may be a stage at work.
+func TestBranchWithoutCommitStays(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	staged := b.stage(0, "2")
+	b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+	empty := b.branch(txn.NewStagingName(identity, workflow, key(), 1, b.executionAt(0)), b.first)
+	result := b.run(b.afterStep(staged))
+	b.deleted(result, staged.StagingBranch)
+	b.kept(result, empty, "nothing was committed on it")
+}
+
+// A source branch goes when its publication has landed, a mark without a commit
+// as well; one whose merge may still land stays.
+func TestSourceBranches(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first, second := b.stage(0, "2"), b.stage(0, "3")
+	p1 := b.publish(first, first.Commit, b.first, "", b.executionAt(0))
+	execution := b.executionAt(0)
+	name := txn.NewStagingName(identity, workflow, key(), 1, execution)
+	name.Source = txn.SourceFirst
+	source := b.branch(name, p1)
+	tree, err := b.lake.Commit(t.Context(), b.repo, second.Commit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit, err := b.lake.CommitTree(t.Context(), b.repo, source, tree.MetaRange, "source", txn.Record{
+		Phase: txn.PhaseSource, Key: key(), Workflow: workflow, Task: "publish", Execution: execution,
+		InputRef: b.first, TargetBranch: "main", Prefix: "data/", StagingBranch: source,
+	}.Metadata(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := b.run(b.afterStep(second))
+	b.deleted(result, first.StagingBranch)
+	b.kept(result, source, "its merge may still land")
+	b.kept(result, second.StagingBranch, "may still land")
+
+	b.publish(second, commit.ID, p1, p1, execution)
+	b.deleted(b.run(b.afterStep(second)), source, second.StagingBranch)
+}
+
+// The mark of an empty confirm commit has no commit of its own.
+func TestMark(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	noOp := txn.Staged{
+		Repository: b.repo, Branch: "main", InputRef: b.first, Commit: b.first, Prefix: "data/", Key: key(), Task: "stage",
+		PollCount: 1, StartTime: 1764443290123, Execution: b.executionAt(0), NoOp: true,
+	}
+	name := txn.NewStagingName(identity, workflow, key(), 1, b.executionAt(0))
+	name.Source = txn.SourceFirst
+	mark := b.branch(name, b.first)
+	b.kept(b.run(b.afterStep(noOp)), mark, "its merge may still land")
+	b.publish(noOp, b.first, b.first, "", name.Execution)
+	b.deleted(b.run(b.afterStep(noOp)), mark)
+}
+
+// Nothing is deleted but this Conductor's branches of this workflow.
+func TestOthersBranchesAreNotTouched(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	staged := b.stage(0, "2")
+	b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+	old := b.executionAt(9 * ttl)
+	for _, branch := range []txn.Branch{
+		txn.NewStagingName("another Conductor", workflow, key(), 0, old).Branch(),
+		txn.NewStagingName(identity, other, key(), 0, old).Branch(),
+		txn.NewStagingName(identity, workflow, "another step", 0, old).Branch(),
+		txn.Branch(txn.StepBranches(identity, workflow, key()) + "of somebody"),
+	} {
+		branch = txn.Branch(strings.ReplaceAll(string(branch), " ", "-"))
+		if err := b.lake.CreateBranch(t.Context(), b.repo, branch, b.first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := len(b.left())
+	result := b.run(b.afterStep(staged))
+	b.deleted(result, staged.StagingBranch)
+	if len(b.left()) != before-1 {
+		t.Errorf("%d branches of %d are left", len(b.left()), before)
+	}
+	b.kept(result, txn.Branch(txn.StepBranches(identity, workflow, key())+"of-somebody"), "not one that perago gives")
+}
+
+// What cleanup cannot do is in its output, and it completes.
+func TestProblemsDoNotFailTheTask(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		task     func(b *bench, staged txn.Staged) txn.Task
+		sentence string
+	}{
+		{"no input", func(b *bench, _ txn.Staged) txn.Task { return txn.Task{Workflow: workflow} }, "missing or null"},
+		{"an unknown field", func(b *bench, _ txn.Staged) txn.Task {
+			return txn.Task{Workflow: workflow, Input: json.RawMessage(`{"workflow_id": "w", "force": true}`)}
+		}, "force: is not a field"},
+		{"an unknown workflow", func(b *bench, _ txn.Staged) txn.Task { return b.ofWorkflow(other) }, "unknown to this Conductor"},
+		{"another workflow's step", func(b *bench, s txn.Staged) txn.Task {
+			task := b.afterStep(s)
+			task.Workflow = other
+			return task
+		}, "not of this workflow"},
+		{"a repository that is not allowed", func(b *bench, s txn.Staged) txn.Task {
+			b.cleaner.Allowed = txn.AllowList{"elsewhere"}
+			return b.ofWorkflow(workflow)
+		}, "PERAGO_ALLOWED_REPOSITORIES"},
+		{"another Conductor identity", func(b *bench, s txn.Staged) txn.Task {
+			b.cleaner.Identity = "another"
+			return b.afterStep(s)
+		}, "PERAGO_CONDUCTOR_ID"},
+		{"a target for a staging branch", func(b *bench, s txn.Staged) txn.Task {
+			s.StagingBranch = "main"
+			return b.afterStep(s)
+		}, "staged.staging_branch"},
+		{"a delete that fails", func(b *bench, s txn.Staged) txn.Task {
+			b.publish(s, s.Commit, b.first, "", b.executionAt(0))
+			next := b.deletes.next
+			b.deletes.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.Method != http.MethodDelete {
+					return next.RoundTrip(r)
+				}
+				answer := httptest.NewRecorder()
+				answer.WriteHeader(http.StatusForbidden)
+				return answer.Result(), nil
+			})
+			return b.afterStep(s)
+		}, "delete branch"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			staged := b.stage(0, "2")
+			result := b.run(c.task(b, staged))
+			if len(result.Deleted) != 0 || len(result.Errors) != 1 || !strings.Contains(result.Errors[0], c.sentence) {
+				t.Errorf("%+v; want one error with %q", result, c.sentence)
+			}
+			if len(b.left()) != 1 {
+				t.Errorf("left are %v", b.left())
+			}
+		})
+	}
+	b := newBench(t)
+	null := txn.Task{Workflow: workflow, Input: json.RawMessage(`{"workspace": null, "staged": null}`)}
+	if result := b.run(null); len(result.Errors)+len(result.Deleted)+len(result.Kept) != 0 {
+		t.Errorf("a stage without output: %+v, want nothing to do", result)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A cleanup that a rerun made stale deletes nothing more and says nothing.
+func TestStaleCleanupDeletesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	staged := b.stage(0, "2")
+	b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+	stale := &txn.StaleAttemptError{Reason: txn.StalePollCount}
+	_, err := b.cleaner.Run(t.Context(), b.afterStep(staged), &attempt{on: func() error { return stale }})
+	if !errors.Is(err, stale) || b.deletes.sent != 0 || len(b.left()) != 1 {
+		t.Errorf("%v, %d deletes sent, left %v", err, b.deletes.sent, b.left())
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	if _, err := b.cleaner.Run(ctx, b.afterStep(staged), &attempt{}); !errors.Is(err, stopped) {
+		t.Errorf("an interrupted cleanup: %v, want the cause", err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	if faults := (cleanup.Config{TTL: -time.Second}).Validate(); len(faults) != 1 {
+		t.Errorf("%v", faults)
+	}
+	if faults := (cleanup.Config{}).Validate(); len(faults) != 0 {
+		t.Errorf("a TTL of 0 is sound: %v", faults)
+	}
+}
