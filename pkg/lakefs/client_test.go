@@ -119,6 +119,14 @@ var calls = []struct {
 		_, err := c.CreateCommit(ctx, repo, main, "m", map[string]string{"k": "v"})
 		return err
 	}},
+	{createCommit, commitJSON("a", "b"), 201, func(ctx context.Context, c *Client) error {
+		_, err := c.CommitTree(ctx, repo, main, txn.MetaRangeID(id("e")), "m", nil)
+		return err
+	}},
+	{createCommit, commitJSON("a", "b"), 201, func(ctx context.Context, c *Client) error {
+		_, err := c.CommitUnchanged(ctx, repo, main, "m", nil)
+		return err
+	}},
 	{mergeCommit, `{"reference":"` + string(id("c")) + `"}`, 200, func(ctx context.Context, c *Client) error {
 		_, err := c.Merge(ctx, txn.Merge{Repository: repo, Source: id("a"), Destination: main, Message: "m", Metadata: map[string]string{"k": "v"}})
 		return err
@@ -200,6 +208,8 @@ func TestNamesAreCheckedBeforeSending(t *testing.T) {
 			"upload":            second(client.Upload(ctx, repo, txn.Branch(name), "p", text("x"))),
 			"delete objects":    client.DeleteObjects(ctx, repo, txn.Branch(name), []string{"p"}),
 			"commit":            second(client.CreateCommit(ctx, repo, txn.Branch(name), "m", nil)),
+			"commit a tree":     second(client.CommitTree(ctx, repo, txn.Branch(name), "tree", "m", nil)),
+			"commit unchanged":  second(client.CommitUnchanged(ctx, repo, txn.Branch(name), "m", nil)),
 			"merge":             second(client.Merge(ctx, txn.Merge{Repository: repo, Source: id("a"), Destination: txn.Branch(name)})),
 			"repository":        second(client.Branches(ctx, txn.Repository(name), "")),
 			"create repository": client.CreateRepository(ctx, txn.Repository(name), "local://x", main),
@@ -218,6 +228,19 @@ func TestNamesAreCheckedBeforeSending(t *testing.T) {
 		wantRefused(t, "history", err)
 		_, _, err = client.History(ctx, repo, id("a"), txn.CommitID(name), 1)
 		wantRefused(t, "history", err)
+	}
+}
+
+// A tree without an id is never sent: lakeFS would take the request for a plain
+// commit of whatever the branch holds.
+func TestCommitTreeNeedsATree(t *testing.T) {
+	t.Parallel()
+	client := testClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+		t.Errorf("sent %s %s", r.Method, r.URL)
+		return reply(201, commitJSON("a", "b")), nil
+	}))
+	if _, err := client.CommitTree(t.Context(), repo, main, "", "m", nil); err == nil {
+		t.Error("no error")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"perago/pkg/txn"
 )
@@ -348,16 +349,20 @@ func (b *endlessBody) Close() error {
 // A hook's message is kept whole as far as the bound, and cut at a rune.
 func TestHookMessageIsKept(t *testing.T) {
 	t.Parallel()
-	long := "pre-merge hook aborted: perago publish fence: " + strings.Repeat("é", longestMessage)
-	_, err := testClient(t, roundTrip(func(*http.Request) (*http.Response, error) {
-		return reply(412, `{"message":"`+long+`"}`), nil
-	})).Merge(t.Context(), txn.Merge{Repository: repo, Source: id("a"), Destination: main})
-	var failed *txn.ServerError
-	if !errors.As(err, &failed) || !errors.Is(err, txn.ErrHookRefused) {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(long, strings.TrimSuffix(failed.Message, "…")) || len(failed.Message) < longestMessage-4 {
-		t.Errorf("%d bytes of the message are left", len(failed.Message))
+	// Once with the bound between two runes, once in the middle of one.
+	for _, begin := range []string{"", "x"} {
+		long := begin + "pre-merge hook aborted: perago publish fence: " + strings.Repeat("é", longestMessage)
+		_, err := testClient(t, roundTrip(func(*http.Request) (*http.Response, error) {
+			return reply(412, `{"message":"`+long+`"}`), nil
+		})).Merge(t.Context(), txn.Merge{Repository: repo, Source: id("a"), Destination: main})
+		var failed *txn.ServerError
+		if !errors.As(err, &failed) || !errors.Is(err, txn.ErrHookRefused) {
+			t.Fatal(err)
+		}
+		kept := strings.TrimSuffix(failed.Message, "…")
+		if !utf8.ValidString(kept) || !strings.HasPrefix(long, kept) || len(kept) < longestMessage-4 || len(kept) > longestMessage {
+			t.Errorf("%d bytes of the message are left, and end with %q", len(kept), kept[len(kept)-4:])
+		}
 	}
 }
 

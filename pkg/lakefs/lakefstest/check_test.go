@@ -135,10 +135,11 @@ func TestCheckPassesWhatIsSound(t *testing.T) {
 			again, err := p.client.CreateCommit(t.Context(), p.repo, "again", "staged again", meta)
 			p.no(err)
 			p.branch(p.repo, "source", first)
-			p.status(201, "", "POST", at(p.repo, "/branches/source/commits"), map[string][]string{"source_metarange": {string(again.MetaRange)}}, object{"message": "source"})
+			source, err := p.client.CommitTree(t.Context(), p.repo, "source", again.MetaRange, "source", nil)
+			p.no(err)
 			p.meta["perago.staging_commit"], p.meta["perago.staging_execution_id"] = string(again.ID), publisher
 			p.meta["perago.expected_head"], p.meta["perago.supersedes"] = string(first), string(first)
-			p.publish(p.head(p.repo, "source"))
+			p.publish(source.ID)
 			return p
 		},
 	} {
@@ -158,12 +159,12 @@ func TestCheckPassesWhatIsSound(t *testing.T) {
 	for _, key := range []string{"perago.input_ref", "perago.staging_commit", "perago.source_commit", "perago.expected_head"} {
 		meta[key] = string(first)
 	}
-	s := &suite{T: t, client: client, subject: Subject{Config: server.Config(), Transport: server.Transport()}}
+	s := &suite{T: t, client: client}
 	s.branch(repo, "empty", first)
-	s.status(201, "", "POST", at(repo, "/branches/empty/commits"), nil, object{"message": "empty", "allow_empty": true})
-	if _, err := client.Merge(t.Context(), txn.Merge{Repository: repo, Source: s.head(repo, "empty"), Destination: DefaultBranch, Message: "m", Metadata: meta}); err != nil {
-		t.Fatal(err)
-	}
+	empty, err := client.CommitUnchanged(t.Context(), repo, "empty", "empty", nil)
+	s.no(err)
+	_, err = client.Merge(t.Context(), txn.Merge{Repository: repo, Source: empty.ID, Destination: DefaultBranch, Message: "m", Metadata: meta})
+	s.no(err)
 }
 
 func TestCheckFindsMissingMetadata(t *testing.T) {

@@ -253,13 +253,20 @@ func (s *suite) repository() {
 	s.equal(Tree(s, s.client, repo, first), map[string]string{})
 	// The empty tree has an id once a commit writes it, one and the same.
 	s.branch(repo, "empty", first)
-	s.status(201, "", "POST", at(repo, "/branches/empty/commits"), nil, object{"message": "empty", "allow_empty": true})
-	empty := s.read(repo, s.head(repo, "empty")).MetaRange
-	if empty == "" {
+	empty, err := s.client.CommitUnchanged(s.Context(), repo, "empty", "empty", map[string]string{"k": "v"})
+	s.no(err)
+	s.equal([]any{empty.Parents, empty.Metadata}, []any{[]txn.CommitID{first}, map[string]string{"k": "v"}})
+	if empty.MetaRange == "" {
 		s.Fatal("an empty commit has the tree \"\"")
 	}
-	landed := s.read(repo, s.land(repo, s.head(repo, "empty")))
-	s.equal(landed.MetaRange, empty)
+	landed := s.read(repo, s.land(repo, empty.ID))
+	s.equal(landed.MetaRange, empty.MetaRange)
+	// Also where everything was removed.
+	s.on(repo, "full", first, map[string]string{"a": "1"})
+	s.no(s.client.DeleteObjects(s.Context(), repo, "full", []string{"a"}))
+	emptied, err := s.client.CreateCommit(s.Context(), repo, "full", "emptied", nil)
+	s.no(err)
+	s.equal(emptied.MetaRange, empty.MetaRange)
 }
 
 func (s *suite) repositoryNames() {
@@ -436,30 +443,35 @@ func (s *suite) sourceMetarange() {
 	head := s.land(repo, one.ID)
 	// What supersedes a publication: the tree of two, on top of one.
 	s.branch(repo, "source", head)
-	s.status(201, "", "POST", at(repo, "/branches/source/commits"), url.Values{"source_metarange": {string(two.MetaRange)}},
-		object{"message": "source", "allow_empty": true, "metadata": object{"k": "v"}})
-	source := s.read(repo, s.head(repo, "source"))
+	source, err := s.client.CommitTree(s.Context(), repo, "source", two.MetaRange, "source", map[string]string{"k": "v"})
+	s.no(err)
+	s.equal(s.read(repo, s.head(repo, "source")), source)
 	s.equal(source.Parents, []txn.CommitID{head})
 	s.equal(source.MetaRange, two.MetaRange)
 	s.equal(source.Metadata, map[string]string{"k": "v"})
 	landed := s.read(repo, s.land(repo, source.ID))
 	s.equal(landed.MetaRange, two.MetaRange)
 	s.equal(Tree(s, s.client, repo, landed.ID), map[string]string{"a": "3", "keep": "k"})
+	// The same tree again is a commit as well.
+	again, err := s.client.CommitTree(s.Context(), repo, "source", two.MetaRange, "again", nil)
+	s.no(err)
+	s.equal([]any{again.Parents, again.MetaRange}, []any{[]txn.CommitID{source.ID}, two.MetaRange})
 }
 
 func (s *suite) sourceMetarangeDirty() {
 	repo, first := NewRepository(s, s.client, map[string]string{"a": "1"})
 	s.branch(repo, "b", first)
 	Put(s, s.client, repo, "b", map[string]string{"x": "1"})
-	s.status(400, "uncommitted changes", "POST", at(repo, "/branches/b/commits"),
-		url.Values{"source_metarange": {string(s.read(repo, first).MetaRange)}}, object{"message": "m"})
+	_, err := s.client.CommitTree(s.Context(), repo, "b", s.read(repo, first).MetaRange, "m", nil)
+	s.refused(err, txn.ErrDirtyBranch)
+	s.equal(s.head(repo, "b"), first)
 }
 
 func (s *suite) sourceMetarangeUnknown() {
 	repo, first := NewRepository(s, s.client, map[string]string{"a": "1"})
 	s.branch(repo, "b", first)
-	s.status(201, "", "POST", at(repo, "/branches/b/commits"),
-		url.Values{"source_metarange": {strings.Repeat("ab", 32)}}, object{"message": "m"})
+	_, err := s.client.CommitTree(s.Context(), repo, "b", txn.MetaRangeID(strings.Repeat("ab", 32)), "m", nil)
+	s.no(err)
 	head := s.head(repo, "b")
 	for _, err := range s.client.Objects(s.Context(), repo, head, "") {
 		s.refused(err, txn.ErrGone)
