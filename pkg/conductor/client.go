@@ -22,7 +22,7 @@ type Client struct {
 	base      string
 	tokens    *tokens
 	http      *http.Client
-	transport http.RoundTripper
+	through   *transport
 	tasks     *client.TaskResourceApiService
 	workflows *client.WorkflowResourceApiService
 }
@@ -43,10 +43,10 @@ func New(cfg Config, transportOfCaller http.RoundTripper) (*Client, error) {
 		below = standard.Clone()
 	}
 	base := cfg.baseURL()
-	c := &Client{base: base, tokens: newTokens(cfg, base, below), transport: below}
-	through := &transport{base: below, tokens: c.tokens}
-	c.http = &http.Client{Transport: through, CheckRedirect: keepRedirect}
-	sdk := client.NewAPIClientWithTokenManager(nil, settings.NewHttpSettings(base), nil, &installer{transport: through})
+	c := &Client{base: base, tokens: newTokens(cfg, base, below)}
+	c.through = &transport{base: below, tokens: c.tokens, limit: maxBody}
+	c.http = &http.Client{Transport: c.through, CheckRedirect: keepRedirect}
+	sdk := client.NewAPIClientWithTokenManager(nil, settings.NewHttpSettings(base), nil, &installer{transport: c.through})
 	c.tasks = &client.TaskResourceApiService{APIClient: sdk}
 	c.workflows = &client.WorkflowResourceApiService{APIClient: sdk}
 	return c, nil
@@ -54,7 +54,7 @@ func New(cfg Config, transportOfCaller http.RoundTripper) (*Client, error) {
 
 // CloseIdleConnections closes connections that wait for a next request.
 func (c *Client) CloseIdleConnections() {
-	if closer, ok := c.transport.(interface{ CloseIdleConnections() }); ok {
+	if closer, ok := c.through.base.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
 	}
 }

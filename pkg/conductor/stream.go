@@ -24,8 +24,8 @@ const maxField = 4096
 // string value. What comes before it is passed by in constant memory; nesting
 // and strings are followed, the rest of the grammar is not checked. A field of
 // that name further down is another field.
-func topLevelString(from io.Reader, name string) (string, error) {
-	s := scanner{bufio.NewReader(from)}
+func topLevelString(from *bufio.Reader, name string) (string, error) {
+	s := scanner{from}
 	if b, err := s.next(); err != nil {
 		return "", err
 	} else if b != '{' {
@@ -54,16 +54,15 @@ func topLevelString(from io.Reader, name string) (string, error) {
 		} else if b != ':' {
 			return "", errNotJSON
 		}
-		if b, err = s.next(); err != nil {
-			return "", err
-		}
 		if key != name {
-			if err := s.skip(b); err != nil {
+			if err := s.skip(); err != nil {
 				return "", err
 			}
 			continue
 		}
-		if b != '"' {
+		if b, err = s.next(); err != nil {
+			return "", err
+		} else if b != '"' {
 			return "", errNoField
 		}
 		value, err := s.text()
@@ -94,10 +93,7 @@ func (s scanner) next() (byte, error) {
 
 func (s scanner) byte() (byte, error) {
 	b, err := s.ReadByte()
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return b, err
+	return b, cut(err)
 }
 
 // text is a string whose opening quote has been read.
@@ -127,41 +123,48 @@ func (s scanner) text() (string, error) {
 	}
 }
 
-// skip passes by a value whose first byte has been read. A number or a word ends
-// before the comma or brace that follows it, which is left unread.
-func (s scanner) skip(first byte) error {
+// skip passes by a value: up to the comma or brace that ends it, which is left
+// unread. It looks at what the buffer holds at once, since this is where all the
+// bytes are.
+func (s scanner) skip() error {
 	depth, quoted, escaped := 0, false, false
-	for b := first; ; {
-		switch {
-		case escaped:
-			escaped = false
-		case quoted && b == '\\':
-			escaped = true
-		case b == '"':
-			quoted = !quoted
-		case quoted:
-		case b == '{', b == '[':
-			depth++
-		case b == '}', b == ']':
-			depth--
+	for {
+		if _, err := s.Peek(1); err != nil {
+			return cut(err)
 		}
-		if depth == 0 && !quoted {
-			after, err := s.Peek(1)
-			if err != nil {
-				if errors.Is(err, io.EOF) {
-					err = io.ErrUnexpectedEOF
-				}
+		held, err := s.Peek(s.Buffered())
+		if err != nil {
+			return err
+		}
+		for i, b := range held {
+			switch {
+			case escaped:
+				escaped = false
+			case quoted:
+				escaped = b == '\\'
+				quoted = b != '"'
+			case b == '"':
+				quoted = true
+			case b == '{', b == '[':
+				depth++
+			case depth == 0 && (b == ',' || b == '}' || b == ']'):
+				_, err := s.Discard(i)
 				return err
+			case b == '}', b == ']':
+				depth--
 			}
-			if after[0] == ',' || after[0] == '}' {
-				return nil
-			}
-			// A composite or a string that has just closed may be followed by
-			// white space, a number by more of itself.
 		}
-		var err error
-		if b, err = s.byte(); err != nil {
+		if _, err := s.Discard(len(held)); err != nil {
 			return err
 		}
 	}
+}
+
+// cut turns the end of the input in the middle of a value into an error that
+// says so.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }

@@ -129,7 +129,7 @@ func (t *tokens) ask(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", call.noAnswer(err)
 	}
-	raw, err := readBounded(response)
+	raw, err := readBounded(response, maxErrorBody)
 	if err != nil {
 		return "", call.noAnswer(err)
 	}

@@ -23,8 +23,8 @@ const (
 	maxDrain = 1 << 20
 )
 
-// errTooLarge is an answer beyond maxBody.
-var errTooLarge = fmt.Errorf("the answer is larger than %d MiB", maxBody>>20)
+// errTooLarge is an answer beyond the bound.
+var errTooLarge = errors.New("the answer is too large")
 
 // errNoToken tells the SDK to add no header: authentication is this package's
 // RoundTripper's work, which has the request's context.
@@ -58,6 +58,8 @@ func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLast
 type transport struct {
 	base   http.RoundTripper
 	tokens *tokens
+	// limit is maxBody, less in tests.
+	limit int64
 }
 
 type streamKey struct{}
@@ -93,7 +95,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if streamed && response.StatusCode == http.StatusOK {
 		return response, nil
 	}
-	raw, err := readBounded(response)
+	raw, err := readBounded(response, t.limit)
 	if err != nil {
 		return nil, err
 	}
@@ -165,21 +167,21 @@ func closeBody(request *http.Request) {
 	}
 }
 
-// readBounded reads and closes the body: of a success at most maxBody, more is
-// errTooLarge; of anything else the first maxErrorBody bytes.
-func readBounded(response *http.Response) ([]byte, error) {
+// readBounded reads and closes the body: of a success at most limit bytes, more
+// is errTooLarge; of anything else the first maxErrorBody bytes.
+func readBounded(response *http.Response, limit int64) ([]byte, error) {
 	defer discard(response)
 	if response.StatusCode >= 300 {
 		// What matters is the status; a body that is cut short changes nothing.
 		raw, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
 		return raw, nil
 	}
-	raw, err := io.ReadAll(io.LimitReader(response.Body, maxBody+1))
+	raw, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read the answer: %w", err)
-	case len(raw) > maxBody:
-		return nil, errTooLarge
+	case int64(len(raw)) > limit:
+		return nil, fmt.Errorf("%w: more than %d bytes", errTooLarge, limit)
 	}
 	return raw, nil
 }

@@ -1,6 +1,7 @@
 package conductor
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,12 +106,14 @@ func (c *Client) WorkflowStatus(ctx context.Context, id txn.WorkflowID) (txn.Wor
 		return "", call.malformed(response.StatusCode, response.Header, raw, "not a workflow")
 	}
 	defer discard(response)
-	status, err := topLevelString(response.Body, "status")
+	body := bufio.NewReader(response.Body)
+	beginning, _ := body.Peek(64)
+	status, err := topLevelString(body, "status")
 	switch {
 	case errors.Is(err, errNoField):
-		return "", call.malformed(response.StatusCode, response.Header, nil, "a workflow without a status")
+		return "", call.malformed(response.StatusCode, response.Header, beginning, "a workflow without a status")
 	case errors.Is(err, errNotJSON):
-		return "", call.malformed(response.StatusCode, response.Header, nil, "not a workflow")
+		return "", call.malformed(response.StatusCode, response.Header, beginning, "not a workflow")
 	case err != nil:
 		return "", call.noAnswer(err)
 	}
