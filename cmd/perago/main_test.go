@@ -3,20 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"perago/pkg/conductor/conductortest"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 )
@@ -34,7 +32,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
-			conductor := httptest.NewServer(newMetadata())
+			conductor := httptest.NewServer(newConductor())
 			e.Defer(conductor.Close)
 			lake := lakefstest.NewServer()
 			lakeServer := httptest.NewServer(lake)
@@ -84,72 +82,19 @@ func unusedAddress() (string, error) {
 	return "http://" + listener.Addr().String(), listener.Close()
 }
 
-// metadata answers the calls about definitions as Conductor 3.15.0 does, as far
-// as the command line shows it: what a definition becomes on the real server is
-// in the tests of package definition. A path that begins with /denied asks for
-// credentials; one with /silent gives no answer.
-type metadata struct {
-	mu   sync.Mutex
-	have map[string]json.RawMessage
-}
-
-func newMetadata() http.Handler { return &metadata{have: map[string]json.RawMessage{}} }
-
-func (m *metadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	path := r.URL.Path
-	switch {
-	case strings.HasPrefix(path, "/denied/"):
+// newConductor is a Conductor in memory, which asks for credentials below
+// /denied and gives no answer below /silent.
+func newConductor() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", conductortest.New(nil))
+	mux.HandleFunc("/denied/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, `{"status":401,"message":"who are you?"}`, http.StatusUnauthorized)
-		return
-	case strings.HasPrefix(path, "/silent/"):
+	})
+	mux.HandleFunc("/silent/", func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
-	switch {
-	case r.Method == http.MethodGet:
-		key := strings.TrimPrefix(path, "/api/metadata/")
-		if raw, ok := m.have[key]; ok {
-			_, _ = w.Write(raw)
-			return
-		}
-		w.WriteHeader(http.StatusNotFound)
-		fmt.Fprintf(w, `{"status":404,"message":"No such definition found: %s","instance":"test","retryable":false}`, key)
-	case r.Method == http.MethodPost && path == "/api/metadata/taskdefs", r.Method == http.MethodPut && path == "/api/metadata/workflow":
-		var all []json.RawMessage
-		if err := json.Unmarshal(body, &all); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		for _, raw := range all {
-			m.put(strings.TrimPrefix(path, "/api/metadata/"), raw)
-		}
-		if strings.HasSuffix(path, "/workflow") {
-			fmt.Fprint(w, `{"bulkErrorResults":{},"bulkSuccessfulResults":[]}`)
-		}
-	case r.Method == http.MethodPut && path == "/api/metadata/taskdefs":
-		m.put("taskdefs", body)
-	default:
-		http.Error(w, `{"status":405,"message":"not in this test"}`, http.StatusMethodNotAllowed)
-	}
-}
-
-func (m *metadata) put(kind string, raw json.RawMessage) {
-	var named struct {
-		Name string `json:"name"`
-	}
-	if err := json.Unmarshal(raw, &named); err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	// The server's own stamp, which is no difference.
-	stamped := append([]byte(`{"updateTime":17,"notOfThisServer":null,`), bytes.TrimPrefix(bytes.TrimSpace(raw), []byte("{"))...)
-	m.have[kind+"/"+named.Name] = bytes.ReplaceAll(stamped, []byte(`"futureField"`), []byte(`"updatedBy"`))
+	})
+	return mux
 }
 
 // A person at a terminal sees a table; a pipe gets rows.
@@ -191,7 +136,7 @@ func TestOutputToAFile(t *testing.T) {
 // A signal ends the command with a sentence.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(newMetadata())
+	server := httptest.NewServer(newConductor())
 	t.Cleanup(server.Close)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

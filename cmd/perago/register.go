@@ -34,7 +34,10 @@ and does not differ is left alone, so running it again changes nothing.
 Without arguments it registers what every installation needs: the task definitions
 of perago and the failure workflow perago_cancel. With arguments it registers the
 files given, and of a directory the .json files directly in it. Definitions are
-sent as they are written, whatever fields they hold.` + variables(conductor.Config{}),
+sent as they are written, whatever fields they hold.
+
+A definition that was changed in Conductor alone is set back to its file. Keep a tuned
+publish budget in a file of your own, and register that one.` + variables(conductor.Config{}),
 		Example: `  perago register                      # what perago needs
   perago register --dry-run            # what that would change
   perago register my_workflow.json     # a workflow of your own`,

@@ -206,11 +206,18 @@ func TestRegisterEndsAtAnError(t *testing.T) {
 	}
 
 	s = newServer()
-	s.failRead = broken
+	s.failRead = func(string) error { return broken }
 	if _, err := Register(t.Context(), s, definitions); !errors.Is(err, broken) || len(s.puts) != 0 {
 		t.Errorf("got %v, sent %q", err, s.puts)
 	}
-	// A server that cannot be read is not one that lacks the task type.
+	// A task type that cannot be read is not one that is there, and not one that is
+	// missing.
+	s.failRead = func(key string) error {
+		if key == "task perago_stage" {
+			return broken
+		}
+		return nil
+	}
 	if _, err := Register(t.Context(), s, []Definition{one(t, `{"name":"w","tasks":[{"name":"perago_stage"}]}`)}); !errors.Is(err, broken) || strings.Contains(err.Error(), "registered") {
 		t.Errorf("got %v", err)
 	}
@@ -223,7 +230,7 @@ type server struct {
 	puts     []string
 	drops    string
 	failPut  func(name string) error
-	failRead error
+	failRead func(key string) error
 }
 
 func newServer() *server { return &server{have: map[string]json.RawMessage{}} }
@@ -246,7 +253,9 @@ func (s *server) RawWorkflowDefinition(_ context.Context, name string, version i
 
 func (s *server) get(key string) (json.RawMessage, error) {
 	if s.failRead != nil {
-		return nil, s.failRead
+		if err := s.failRead(key); err != nil {
+			return nil, err
+		}
 	}
 	raw, ok := s.have[key]
 	if !ok {
