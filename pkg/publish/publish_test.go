@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"perago/e2e/stack"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/publish"
@@ -24,6 +25,50 @@ const (
 	workflow = txn.WorkflowID("0b4a7d26-7f6e-4a54-9d8d-0e1f2a3b4c5d")
 	identity = txn.ConductorIdentity("test")
 )
+
+// subject is a lakeFS to publish into.
+type subject func(t *testing.T) (lakefs.Config, http.RoundTripper)
+
+// TestPublish runs every test on a lakeFS in memory and on the real one.
+func TestPublish(t *testing.T) {
+	tests := map[string]func(*testing.T, subject){
+		"FirstPublicationAndItsRetry":           testFirstPublicationAndItsRetry,
+		"Superseding":                           testSuperseding,
+		"NoOp":                                  testNoOp,
+		"NoOpDisarmsAnOlderAttempt":             testNoOpDisarmsAnOlderAttempt,
+		"ReadOnly":                              testReadOnly,
+		"StaleAttemptWritesNothing":             testStaleAttemptWritesNothing,
+		"RacedMergeIsLoud":                      testRacedMergeIsLoud,
+		"UnknownMergeIsInDoubtAndNeverRepeated": testUnknownMergeIsInDoubtAndNeverRepeated,
+		"Refusals":                              testRefusals,
+		"History":                               testHistory,
+		"Foreign":                               testForeign,
+	}
+	subjects := map[string]subject{"memory": func(*testing.T) (lakefs.Config, http.RoundTripper) {
+		server := lakefstest.NewServer()
+		return server.Config(), server.Transport()
+	}}
+	if !stack.Short(t) {
+		servers := stack.Require(t)
+		transport := &http.Transport{MaxIdleConnsPerHost: 16}
+		t.Cleanup(transport.CloseIdleConnections)
+		subjects["real"] = func(*testing.T) (lakefs.Config, http.RoundTripper) {
+			return lakefs.Config{
+				Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+			}, transport
+		}
+	}
+	for name, on := range subjects {
+		t.Run(name, func(t *testing.T) {
+			for name, test := range tests {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					test(t, on)
+				})
+			}
+		})
+	}
+}
 
 // wire records what the publisher sends to lakeFS and may do something to it.
 type wire struct {
@@ -107,14 +152,18 @@ type bench struct {
 	tries     int
 }
 
-func newBench(t *testing.T, files map[string]string, expect ...lakefstest.Expectation) *bench {
+func newBench(t *testing.T, on subject, files map[string]string, expect ...lakefstest.Expectation) *bench {
 	t.Helper()
-	server := lakefstest.NewServer()
-	b := &bench{t: t, lake: server.Client(t), tasks: tasks{}, wire: &wire{next: server.Transport()}}
+	config, transport := on(t)
+	b := &bench{t: t, tasks: tasks{}, wire: &wire{next: transport}}
+	var err error
+	if b.lake, err = lakefs.New(config, transport); err != nil {
+		t.Fatal(err)
+	}
 	// Publish leaves its branches to cleanup.
 	expect = append(expect, lakefstest.Allow(lakefstest.RuleBranches))
 	b.repo, b.first = lakefstest.NewRepository(t, b.lake, files, expect...)
-	recorded, err := lakefs.New(server.Config(), b.wire)
+	recorded, err := lakefs.New(config, b.wire)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,9 +293,8 @@ func (b *bench) tree(want map[string]string) {
 	}
 }
 
-func TestFirstPublicationAndItsRetry(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, map[string]string{"data/a": "1", "other": "o"})
+func testFirstPublicationAndItsRetry(t *testing.T, on subject) {
+	b := newBench(t, on, map[string]string{"data/a": "1", "other": "o"})
 	staged := b.stage(map[string]string{"data/a": "2"})
 	p := b.published(staged, 0, txn.OutcomePublished)
 	if p.ExpectedHead != b.first || p.Commit != b.head() || p.Fence != txn.FenceSoft {
@@ -272,9 +320,8 @@ func TestFirstPublicationAndItsRetry(t *testing.T) {
 	}
 }
 
-func TestSuperseding(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, map[string]string{"data/a": "1", "data/keep": "k", "other": "o"})
+func testSuperseding(t *testing.T, on subject) {
+	b := newBench(t, on, map[string]string{"data/a": "1", "data/keep": "k", "other": "o"})
 	abandoned := b.published(b.stage(map[string]string{"data/a": "2", "data/only the first": "x"}), 0, txn.OutcomePublished)
 	second := b.published(b.stage(map[string]string{"data/a": "3"}), 0, txn.OutcomePublished)
 	if second.Supersedes != abandoned.Commit || second.ExpectedHead != abandoned.Commit {
@@ -292,12 +339,11 @@ func TestSuperseding(t *testing.T) {
 	b.tree(map[string]string{"data/a": "1", "data/keep": "k", "other": "o"})
 }
 
-func TestNoOp(t *testing.T) {
-	t.Parallel()
+func testNoOp(t *testing.T, on subject) {
 	for name, files := range map[string]map[string]string{"on a tree": {"data/a": "1"}, "on a repository's first commit": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, files)
+			b := newBench(t, on, files)
 			staged := b.stage(nil)
 			if p := b.published(staged, 0, txn.OutcomeNoOp); p.Commit != b.first || b.head() != b.first || len(b.wire.writes()) != 0 {
 				t.Errorf("%+v, head %s, wrote %q", p, b.head(), b.wire.writes())
@@ -326,9 +372,8 @@ func TestNoOp(t *testing.T) {
 
 // An older attempt that is still about when a no-op publishes cannot land any
 // more unseen: the head it expects is gone.
-func TestNoOpDisarmsAnOlderAttempt(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, map[string]string{"data/a": "1"})
+func testNoOpDisarmsAnOlderAttempt(t *testing.T, on subject) {
+	b := newBench(t, on, map[string]string{"data/a": "1"})
 	older := b.stage(map[string]string{"data/a": "2"})
 	p := b.published(b.stage(nil), 0, txn.OutcomePublished)
 	if p.Commit == b.first {
@@ -341,9 +386,8 @@ func TestNoOpDisarmsAnOlderAttempt(t *testing.T) {
 	}
 }
 
-func TestReadOnly(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, map[string]string{"data/a": "1"})
+func testReadOnly(t *testing.T, on subject) {
+	b := newBench(t, on, map[string]string{"data/a": "1"})
 	staged := b.stage(nil)
 	staged.NoOp, staged.ReadOnly = false, true
 	task := b.tasks[staged.Task]
@@ -361,11 +405,10 @@ func TestReadOnly(t *testing.T) {
 }
 
 // A stale attempt writes nothing, whichever check of the fence it fails at.
-func TestStaleAttemptWritesNothing(t *testing.T) {
-	t.Parallel()
+func testStaleAttemptWritesNothing(t *testing.T, on subject) {
 	stale := &txn.StaleAttemptError{Reason: txn.StalePollCount}
 	for check, what := range map[int]string{1: "before the head is read", 2: "before the merge"} {
-		b := newBench(t, map[string]string{"data/a": "1"})
+		b := newBench(t, on, map[string]string{"data/a": "1"})
 		a := &attempt{on: func(n int) error {
 			if n == check {
 				return stale
@@ -377,7 +420,7 @@ func TestStaleAttemptWritesNothing(t *testing.T) {
 			t.Errorf("%s: %v after %d checks, wrote %q", what, err, a.checks, b.wire.writes())
 		}
 	}
-	b := newBench(t, map[string]string{"data/a": "1"})
+	b := newBench(t, on, map[string]string{"data/a": "1"})
 	var asked time.Duration
 	_, err := b.run(b.stage(map[string]string{"data/a": "2"}), 0, &attempt{cover: func(need time.Duration) error {
 		asked = need
@@ -389,9 +432,8 @@ func TestStaleAttemptWritesNothing(t *testing.T) {
 }
 
 // The foreign commit comes between the decision and the merge.
-func TestRacedMergeIsLoud(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, map[string]string{"data/a": "1"}, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
+func testRacedMergeIsLoud(t *testing.T, on subject) {
+	b := newBench(t, on, map[string]string{"data/a": "1"}, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
 	staged := b.stage(map[string]string{"data/a": "2"})
 	var foreign txn.CommitID
 	var outcomes []txn.Outcome
@@ -423,12 +465,11 @@ func TestRacedMergeIsLoud(t *testing.T) {
 
 // A merge whose answer is lost is in doubt and not sent again. If it landed, the
 // next attempt adopts it; if it did not, the next attempt publishes.
-func TestUnknownMergeIsInDoubtAndNeverRepeated(t *testing.T) {
-	t.Parallel()
+func testUnknownMergeIsInDoubtAndNeverRepeated(t *testing.T, on subject) {
 	for name, lands := range map[string]bool{"it landed": true, "it did not": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, map[string]string{"data/a": "1"})
+			b := newBench(t, on, map[string]string{"data/a": "1"})
 			staged := b.stage(map[string]string{"data/a": "2"})
 			b.wire.fault = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 				if !strings.Contains(r.URL.Path, "/merge/") {
@@ -464,8 +505,7 @@ func TestUnknownMergeIsInDoubtAndNeverRepeated(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
-	t.Parallel()
+func testRefusals(t *testing.T, on subject) {
 	for _, c := range []struct {
 		name     string
 		change   func(b *bench, staged *txn.Staged, task *txn.Task)
@@ -505,7 +545,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, map[string]string{"data/a": "1"})
+			b := newBench(t, on, map[string]string{"data/a": "1"})
 			staged := b.stage(map[string]string{"data/a": "2"})
 			task := b.task(staged, 0)
 			c.change(b, &staged, &task)
@@ -520,4 +560,97 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// confirm lands an empty confirm commit of the step on the head, of a staging of
+// its own; change alters its metadata.
+func (b *bench) confirm(change func(map[string]string)) txn.CommitID {
+	b.t.Helper()
+	execution, err := newExecutionID()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	head := b.head()
+	staged := txn.Staged{
+		Repository: b.repo, Branch: lakefstest.DefaultBranch, Commit: b.first, InputRef: b.first, Prefix: "data/", Execution: execution, NoOp: true,
+	}
+	step := txn.StepOf(staged, workflow, txn.NewLogicalTaskKey(workflow, "prepare_stage", 0))
+	decision := txn.PublishDecision{ExpectedHead: head}
+	if head != b.first {
+		decision.Supersedes = head
+	}
+	metadata := txn.ConfirmRecord(step, staged, decision, head, txn.Attempt{Task: "publish"}, execution).Metadata("")
+	if change != nil {
+		change(metadata)
+	}
+	landed, err := b.lake.Merge(b.t.Context(), txn.Merge{Repository: b.repo, Source: head, Destination: lakefstest.DefaultBranch, Message: "confirm", Metadata: metadata})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return landed
+}
+
+// As many commits of the step itself as the limit are read and superseded, one
+// more is refused.
+func testHistory(t *testing.T, on subject) {
+	b := newBench(t, on, map[string]string{"data/a": "1"})
+	staged := b.stage(map[string]string{"data/a": "2"})
+	for range txn.HistoryLimit - 1 {
+		b.confirm(nil)
+	}
+	head := b.confirm(nil)
+	if p := b.published(staged, 0, txn.OutcomePublished); p.Supersedes != head {
+		t.Errorf("%+v; want it to supersede %s, the %dth commit", p, head, txn.HistoryLimit)
+	}
+	b.tree(map[string]string{"data/a": "2"})
+	_, err := b.run(b.stage(map[string]string{"data/a": "3"}), 0, &attempt{})
+	var fence *txn.PublishFenceError
+	if !errors.As(err, &fence) || !strings.Contains(err.Error(), "is not among its last 1024 first-parent commits") {
+		t.Errorf("with %d commits: %v", txn.HistoryLimit+1, err)
+	}
+}
+
+// What makes a commit foreign, and a target on which the input ref is not.
+func testForeign(t *testing.T, on subject) {
+	for _, c := range []struct {
+		name     string
+		before   func(b *bench)
+		breaks   lakefstest.Expectation
+		sentence string
+	}{
+		{"a newer major version", func(b *bench) { b.confirm(func(m map[string]string) { m["perago.version"] = "2" }) },
+			lakefstest.Allow(lakefstest.RuleMetadata), `written by a newer perago (metadata version "2"); upgrade this worker`},
+		{"a key is missing", func(b *bench) { b.confirm(func(m map[string]string) { delete(m, "perago.task_id") }) },
+			lakefstest.Expect(lakefstest.RuleMetadata), "incomplete perago metadata: perago.task_id is missing"},
+		{"no metadata", func(b *bench) { b.foreign() }, lakefstest.Allow(lakefstest.RuleMetadata), "start a new workflow with ref="},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, on, map[string]string{"data/a": "1"}, c.breaks)
+			staged := b.stage(map[string]string{"data/a": "2"})
+			c.before(b)
+			head := b.head()
+			_, err := b.run(staged, 0, &attempt{})
+			var fence *txn.PublishFenceError
+			if !errors.As(err, &fence) || !strings.Contains(err.Error(), c.sentence) || b.head() != head {
+				t.Errorf("got %v; want a fence error with %q", err, c.sentence)
+			}
+		})
+	}
+	t.Run("an input ref of another branch", func(t *testing.T) {
+		b := newBench(t, on, map[string]string{"data/a": "1"})
+		first := b.first
+		if err := b.lake.CreateBranch(t.Context(), b.repo, "dev", b.first); err != nil {
+			t.Fatal(err)
+		}
+		lakefstest.Put(t, b.lake, b.repo, "dev", map[string]string{"data/a": "dev"})
+		commit, err := b.lake.CreateCommit(t.Context(), b.repo, "dev", "dev", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.first = commit.ID
+		_, err = b.run(b.stage(map[string]string{"data/a": "2"}), 0, &attempt{})
+		if err == nil || !strings.Contains(err.Error(), "the input ref is not among") || b.head() != first {
+			t.Errorf("got %v, head %s", err, b.head())
+		}
+	})
 }
