@@ -144,6 +144,27 @@ func TestListingsKeepToTheirPrefix(t *testing.T) {
 	})
 }
 
+// Answers that are well formed and about something else.
+func TestAnswersAreAboutWhatWasAsked(t *testing.T) {
+	t.Parallel()
+	for op, body := range map[operation]string{
+		uploadObject:     `{"path":"another","path_type":"object","size_bytes":1,"checksum":"x"}`,
+		getBranch:        `{"id":"another","commit_id":"` + string(id("a")) + `"}`,
+		createBranch:     string(id("b")),
+		createRepository: `{"id":"another"}`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			for _, c := range calls {
+				if c.operation == op {
+					wantDoubt(t, op, c.call(t.Context(), testClient(t, roundTrip(func(*http.Request) (*http.Response, error) {
+						return reply(c.status, body), nil
+					}))))
+				}
+			}
+		})
+	}
+}
+
 // Bulk deletes go out in calls of at most a thousand paths, each path once.
 func TestBulkDeleteChunks(t *testing.T) {
 	t.Parallel()
