@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"perago/pkg/definition"
 	"perago/pkg/txn"
@@ -158,6 +159,9 @@ func checkInput(t *testing.T, document, what string, raw json.RawMessage) {
 		if input, err = txn.ParseStageInput(raw, all); err == nil {
 			// <root>/<workflow id>/<task id>
 			own := filepath.Dir(input.Directory)
+			if _, e := uuid.Parse(filepath.Base(own)); e != nil {
+				t.Errorf("%s: the directory of the %s has no workflow id: %v", document, what, e)
+			}
 			_, err = txn.SourceDirectory(filepath.Dir(own), txn.WorkflowID(filepath.Base(own)), input.Directory)
 		}
 	default:

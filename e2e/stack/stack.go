@@ -126,8 +126,9 @@ func lakeFSServer(bin Binaries, dir, logPath string, keys Servers) *Server {
 	data := filepath.Join(dir, "lakefs")
 	encrypt := randomHex(16)
 	return NewServer(ServerConfig{
-		Name:    "lakeFS",
-		LogPath: logPath,
+		Name:         "lakeFS",
+		LogPath:      logPath,
+		StartTimeout: 2 * time.Minute,
 		Command: func(port int) *exec.Cmd {
 			cmd := exec.Command(bin.LakeFS, "run")
 			cmd.Dir = dir
@@ -165,9 +166,12 @@ func conductorServer(bin Binaries, dir, logPath string) *Server {
 	return NewServer(ServerConfig{
 		Name:         "Conductor",
 		LogPath:      logPath,
-		StartTimeout: 3 * time.Minute, // a JVM on a busy machine
+		StartTimeout: 5 * time.Minute, // a JVM on a machine that also compiles
 		Command: func(port int) *exec.Cmd {
 			cmd := exec.Command(javaCommand(), "-Xmx1g",
+				// Half the processor time until it is up: it lives for minutes,
+				// not long enough for the second compiler to pay.
+				"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 				"-Djava.io.tmpdir="+filepath.Join(dir, "tmp"),
 				"-jar", bin.ConductorJar,
 				fmt.Sprintf("--server.port=%d", port),

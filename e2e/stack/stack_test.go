@@ -191,47 +191,55 @@ func TestServerThatEndedByItself(t *testing.T) {
 	}
 }
 
-func TestStackOnRealServers(t *testing.T) {
+// The shared servers, as every other suite sees them.
+func TestSharedServers(t *testing.T) {
 	t.Parallel()
 	if Short(t) {
 		return
 	}
-	// The shared servers, as every other suite sees them.
-	shared := Require(t)
-	ctx := t.Context()
-	healthy := func(s Servers) {
-		t.Helper()
-		for _, err := range []error{
-			getOK(ctx, s.ConductorURL+"/health", "", ""),
-			getOK(ctx, s.ConductorURL+"/api/metadata/taskdefs", "", ""),
-			getOK(ctx, s.LakeFSURL+"/_health", "", ""),
-			getOK(ctx, s.LakeFSURL+"/api/v1/repositories", s.AccessKeyID, s.SecretAccessKey),
-		} {
-			if err != nil {
-				t.Error(err)
-			}
+	s := Require(t)
+	for _, err := range []error{
+		getOK(t.Context(), s.ConductorURL+"/health", "", ""),
+		getOK(t.Context(), s.ConductorURL+"/api/metadata/taskdefs", "", ""),
+		getOK(t.Context(), s.LakeFSURL+"/_health", "", ""),
+		getOK(t.Context(), s.LakeFSURL+"/api/v1/repositories", s.AccessKeyID, s.SecretAccessKey),
+	} {
+		if err != nil {
+			t.Error(err)
 		}
 	}
-	healthy(shared)
+}
 
-	// A stack of our own beside them.
-	st, err := Start(ctx, Options{})
+// A lakeFS of our own. A second Conductor would cost every run of the tests a
+// start of a JVM; with-stack and the demo start and stop the pair.
+func TestLakeFSKeepsItsDataOverACrash(t *testing.T) {
+	t.Parallel()
+	if Short(t) {
+		return
+	}
+	shared := Require(t)
+	ctx := t.Context()
+	bin, err := Prefetch(ctx, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = st.Stop() })
-	healthy(st.Servers)
-	if err := getOK(ctx, shared.LakeFSURL+"/api/v1/user", st.AccessKeyID, st.SecretAccessKey); err == nil {
-		t.Error("the keys of one stack open the other")
+	dir := t.TempDir()
+	keys := Servers{AccessKeyID: "perago-test", SecretAccessKey: randomHex(20), ImportDir: filepath.Join(dir, "import")}
+	lake := lakeFSServer(bin, dir, filepath.Join(dir, "log"), keys)
+	t.Cleanup(lake.Kill)
+	if err := lake.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := getOK(ctx, shared.LakeFSURL+"/api/v1/user", keys.AccessKeyID, keys.SecretAccessKey); err == nil {
+		t.Error("the keys of one server open another")
 	}
 
-	// lakeFS keeps its data over a crash and a restart.
 	create := `{"name":"kept","storage_namespace":"local://kept","default_branch":"main"}`
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, st.LakeFSURL+"/api/v1/repositories", strings.NewReader(create))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, lake.URL()+"/api/v1/repositories", strings.NewReader(create))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.SetBasicAuth(st.AccessKeyID, st.SecretAccessKey)
+	req.SetBasicAuth(keys.AccessKeyID, keys.SecretAccessKey)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -241,30 +249,33 @@ func TestStackOnRealServers(t *testing.T) {
 	if resp.StatusCode != http.StatusCreated {
 		t.Fatalf("create repository: %s", resp.Status)
 	}
-	st.LakeFS.Kill()
-	if err := getOK(ctx, st.LakeFSURL+"/_health", "", ""); err == nil {
+	lake.Kill()
+	if err := getOK(ctx, lake.URL()+"/_health", "", ""); err == nil {
 		t.Error("lakeFS answers after Kill")
 	}
-	if err := st.LakeFS.Start(ctx); err != nil {
+	if err := lake.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := getOK(ctx, st.LakeFSURL+"/api/v1/repositories/kept", st.AccessKeyID, st.SecretAccessKey); err != nil {
+	if err := getOK(ctx, lake.URL()+"/api/v1/repositories/kept", keys.AccessKeyID, keys.SecretAccessKey); err != nil {
 		t.Error(err)
 	}
-
-	pids := st.Pids()
-	if len(pids) != 2 {
-		t.Errorf("pids %v, want two", pids)
-	}
-	if err := st.Stop(); err != nil {
+	pid := lake.Pid()
+	if err := lake.Stop(); err != nil {
 		t.Error(err)
 	}
-	for _, pid := range pids {
-		if alive(pid) {
-			t.Errorf("process %d is left", pid)
-		}
+	if alive(pid) {
+		t.Errorf("process %d is left", pid)
 	}
-	if _, err := os.Stat(st.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the folder %s is left: %v", st.Dir(), err)
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.ReadFile(lake.LogPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// lakeFS names its cache in its log; by default that is in the home directory.
+	if !strings.Contains(string(log), "cache_local_dir="+dir) || strings.Contains(string(log), "cache_local_dir="+home+"/") {
+		t.Error("lakeFS keeps its cache outside of its folder")
 	}
 }

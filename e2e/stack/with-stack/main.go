@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -45,7 +46,7 @@ func run(args []string, stderr io.Writer, signals <-chan os.Signal) int {
 		return 1
 	}
 	code, err := runCommand(flags.Args(), append(os.Environ(), st.Env()...), signals)
-	if err = errors.Join(err, st.Stop()); err != nil {
+	if err = errors.Join(err, stop(st)); err != nil {
 		fmt.Fprintln(stderr, "with-stack:", err)
 		if code == 0 {
 			code = 1
@@ -83,6 +84,21 @@ func start(opts stack.Options, signals <-chan os.Signal) (*stack.Stack, error) {
 			cancel()
 		}
 	}
+}
+
+// stop also checks that nothing is left, in every run of the tests.
+func stop(st *stack.Stack) error {
+	pids := st.Pids()
+	err := st.Stop()
+	for _, pid := range pids {
+		if syscall.Kill(pid, 0) == nil {
+			err = errors.Join(err, fmt.Errorf("process %d is left", pid))
+		}
+	}
+	if _, statErr := os.Stat(st.Dir()); !errors.Is(statErr, fs.ErrNotExist) {
+		err = errors.Join(err, fmt.Errorf("the folder %s is left", st.Dir()))
+	}
+	return err
 }
 
 // runCommand puts the command into a process group of its own, so that a
