@@ -174,8 +174,6 @@ func checkLocal(prefix txn.Prefix, local []Entry) error {
 			return fmt.Errorf("the local tree is not in order: %q comes after %q", entry.Path, local[i-1].Path)
 		case !prefix.Contains(key):
 			return &UnrepresentableError{Path: entry.Path, Reason: "would be one of the repository's hooks (" + txn.ActionsPrefix + "), which belong to no step; take it out of the directory or publish below a prefix"}
-		case len(key) > maxKeyBytes:
-			return &UnrepresentableError{Path: entry.Path, Reason: fmt.Sprintf("makes an object key of %d bytes, more than lakeFS's %d; shorten it", len(key), maxKeyBytes)}
 		}
 		if err := txn.CheckKey(key); err != nil {
 			return &UnrepresentableError{Path: entry.Path, Reason: "cannot be an object key: " + err.Error()}
@@ -183,9 +181,6 @@ func checkLocal(prefix txn.Prefix, local []Entry) error {
 	}
 	return nil
 }
-
-// maxKeyBytes is lakeFS's limit on an object key. It counts bytes.
-const maxKeyBytes = 1024
 
 // isMD5 reports whether a checksum is a plain MD5 of the object's content.
 func isMD5(checksum string) bool {

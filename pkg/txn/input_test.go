@@ -161,6 +161,16 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
+func TestKeyLimitIsInBytes(t *testing.T) {
+	t.Parallel()
+	if err := CheckKey(strings.Repeat("é", 512)); err != nil {
+		t.Errorf("1024 bytes: %v", err)
+	}
+	if err := CheckKey(strings.Repeat("é", 513)); err == nil || !strings.Contains(err.Error(), "1026 bytes") {
+		t.Errorf("1026 bytes: %v", err)
+	}
+}
+
 func TestParsePublishInput(t *testing.T) {
 	t.Parallel()
 	definition := publishDefinition(45, 0, nil)

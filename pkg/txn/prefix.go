@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -15,8 +16,9 @@ const ActionsPrefix = "_lakefs_actions/"
 // data.json and data2/.
 type Prefix string
 
-// maxKeyLength is lakeFS's limit on an object key, in characters.
-const maxKeyLength = 1024
+// maxKeyBytes is lakeFS's limit on an object key. It counts bytes (measured: 512
+// two-byte characters pass, 513 are refused).
+const maxKeyBytes = 1024
 
 // ParsePrefix normalises what a user wrote: a missing final slash is added, ""
 // and "/" are the root. It refuses what could not be a directory on disk and
@@ -51,8 +53,8 @@ func CheckKey(path string) error {
 		return errKey(path, "is not valid UTF-8")
 	case strings.ContainsRune(path, 0):
 		return errKey(path, "holds a NUL")
-	case utf8.RuneCountInString(path) > maxKeyLength:
-		return errKey(path, "is longer than lakeFS's 1024 characters")
+	case len(path) > maxKeyBytes:
+		return errKey(path, fmt.Sprintf("has %d bytes, more than lakeFS's %d", len(path), maxKeyBytes))
 	}
 	for segment := range strings.SplitSeq(path, "/") {
 		switch segment {
