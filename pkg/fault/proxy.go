@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
@@ -97,25 +99,37 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		gate.answer(w)
 		return
 	}
-	if hold != nil {
-		switch fate := <-hold.fate; fate.kind {
-		case fateDrop:
-			panic(http.ErrAbortHandler)
-		case fateAnswer:
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(fate.status)
-			_, _ = io.WriteString(w, fate.body) // the caller may have gone away
-			return
-		}
-		// A caller that went away meanwhile changes nothing: what was sent is under
-		// way and arrives.
-		// (Cancellable all the same, for without that ReverseProxy asks the
-		// connection itself.)
-		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-		defer cancel()
-		r = r.WithContext(ctx)
+	if hold == nil {
+		p.forward.ServeHTTP(w, r)
+		return
 	}
-	p.forward.ServeHTTP(w, r)
+	// A caller that goes away meanwhile changes nothing: what was sent is under way
+	// and arrives.
+	// (Cancellable all the same, for without that ReverseProxy asks the connection
+	// itself.)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	r = r.WithContext(ctx)
+	var answer *httptest.ResponseRecorder
+	if hold.answered {
+		answer = httptest.NewRecorder()
+		p.forward.ServeHTTP(answer, r)
+		close(hold.arrived)
+	}
+	switch fate := <-hold.fate; {
+	case fate.kind == fateDrop:
+		panic(http.ErrAbortHandler)
+	case fate.kind == fateAnswer:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(fate.status)
+		_, _ = io.WriteString(w, fate.body) // the caller may have gone away
+	case answer != nil:
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = answer.Body.WriteTo(w)
+	default:
+		p.forward.ServeHTTP(w, r)
+	}
 }
 
 // peek reads the beginning of a body and gives back the whole.
@@ -173,21 +187,29 @@ func (p *Proxy) Matching(match Match) []Request {
 }
 
 // Hold stops one request that matches, from now on.
-func (p *Proxy) Hold(match Match) *Hold {
-	h := &Hold{match: match, left: max(match.Nth, 1), arrived: make(chan struct{}), fate: make(chan fate, 1)}
+func (p *Proxy) Hold(match Match) *Hold { return p.hold(match, false) }
+
+// HoldAnswer stops the answer to one request that matches, from now on: the
+// server has done what it was asked, and the caller does not know it yet.
+func (p *Proxy) HoldAnswer(match Match) *Hold { return p.hold(match, true) }
+
+func (p *Proxy) hold(match Match, answered bool) *Hold {
+	h := &Hold{match: match, left: max(match.Nth, 1), answered: answered, arrived: make(chan struct{}), fate: make(chan fate, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.holds = append(p.holds, h)
 	return h
 }
 
-// Hold is a request that is stopped, or will be.
+// Hold is a request, or the answer to one, that is stopped or will be.
 type Hold struct {
-	match   Match
-	left    int
-	arrived chan struct{}
-	request Request
-	fate    chan fate
+	match Match
+	left  int
+	// answered says that the server sees the request first.
+	answered bool
+	arrived  chan struct{}
+	request  Request
+	fate     chan fate
 }
 
 type fate struct {
@@ -213,14 +235,17 @@ func (h *Hold) take(seen Request) bool {
 		return false
 	}
 	h.request = seen
-	close(h.arrived)
+	if !h.answered {
+		close(h.arrived)
+	}
 	return true
 }
 
-// Arrived is closed when the request is there.
+// Arrived is closed when the request, or the answer, is there.
 func (h *Hold) Arrived() <-chan struct{} { return h.arrived }
 
-// Wait waits for the request and gives it; it fails the test after within.
+// Wait waits until the request, or its answer, is there and gives the request; it
+// fails the test after within.
 func (h *Hold) Wait(t testing.TB, within time.Duration) Request {
 	t.Helper()
 	select {
@@ -233,13 +258,16 @@ func (h *Hold) Wait(t testing.TB, within time.Duration) Request {
 }
 
 // Pass sends the request on to the server and the answer back. Only the first of
-// Pass, Drop and Answer counts.
+// Pass, Drop and Answer counts. Of a hold that nothing has reached yet, it lets
+// what comes pass.
 func (h *Hold) Pass() { h.decide(fate{kind: fatePass}) }
 
-// Drop cuts the connection; the server never sees the request.
+// Drop cuts the connection: the server never sees the request or, where its
+// answer was held, the answer is lost.
 func (h *Hold) Drop() { h.decide(fate{kind: fateDrop}) }
 
-// Answer answers in the server's place, which never sees the request.
+// Answer answers in the server's place, which never sees the request unless its
+// answer was held.
 func (h *Hold) Answer(status int, body string) {
 	h.decide(fate{kind: fateAnswer, status: status, body: body})
 }

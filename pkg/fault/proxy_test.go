@@ -172,6 +172,38 @@ func TestAHeldRequestArrivesAlthoughItsCallerLeft(t *testing.T) {
 	}
 }
 
+func TestHoldsTheAnswer(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	for name, c := range map[string]struct {
+		decide func(*Hold)
+		want   answer
+	}{
+		"passed":   {(*Hold).Pass, answer{status: http.StatusCreated, body: "from the server"}},
+		"lost":     {(*Hold).Drop, answer{}},
+		"replaced": {func(h *Hold) { h.Answer(http.StatusGatewayTimeout, "too slow") }, answer{status: http.StatusGatewayTimeout, body: "too slow"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hold := s.proxy.HoldAnswer(Match{Path: "/" + name})
+			waiting := s.send(t.Context(), http.MethodPost, "/"+name, "content")
+			hold.Wait(t, within)
+			if saw := s.saw(); saw[len(saw)-1] != "POST /"+name+" content" {
+				t.Errorf("the answer is held and the server saw %q", saw)
+			}
+			select {
+			case got := <-waiting:
+				t.Errorf("the answer is held and the caller got %+v", got)
+			default:
+			}
+			c.decide(hold)
+			got := <-waiting
+			if (got.err != nil) != (c.want.status == 0) || got.status != c.want.status || got.body != c.want.body {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
 func TestGate(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
