@@ -1,0 +1,37 @@
+package txn
+
+// The hard fence: a lakeFS action whose pre-merge hook refuses every confirm
+// commit that does not stand on its expected head. Its file is embedded in
+// package fence; these names are how a run of it is told from other hooks' runs.
+const (
+	// FenceFile is the action file's path in a repository.
+	FenceFile = ActionsPrefix + "perago-publish-fence.yaml"
+	// FenceAction is the action's name in it.
+	FenceAction = "perago-publish-fence"
+	// FenceHook is the id of its one hook.
+	FenceHook = "perago_publish_fence"
+	// FenceRefusal begins the message of every refusal by it.
+	FenceRefusal = "perago publish fence:"
+)
+
+// HookRun is one run of a hook for one commit.
+type HookRun struct {
+	// Event is lakeFS's, such as pre-merge.
+	Event  string
+	Action string
+	Hook   string
+	// Status is lakeFS's: completed, failed or skipped.
+	Status string
+}
+
+// FenceOf says which fence held for a landed commit, from the hook runs that
+// lakeFS recorded for it: the file says what should hold, the run says what did.
+// Anything but a completed pre-merge run of the known action is soft.
+func FenceOf(runs []HookRun) Fence {
+	for _, run := range runs {
+		if run.Event == "pre-merge" && run.Action == FenceAction && run.Hook == FenceHook && run.Status == "completed" {
+			return FenceHard
+		}
+	}
+	return FenceSoft
+}
