@@ -387,13 +387,10 @@ func events(t *testing.T) string {
 	return out
 }
 
-// What this test reads in the sources is what the binaries print.
-func TestHelpSaysTheSame(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the binaries")
-	}
+// help: what the tests read in the sources is what the built binaries print.
+func help(t *testing.T, bin string) {
 	for _, p := range programs(t) {
-		out, err := command("go", "run", "./cmd/"+p.name, "-h").Output()
+		out, err := exec.Command(filepath.Join(bin, p.name), "-h").Output()
 		if err != nil {
 			t.Fatalf("%s -h: %v", p.name, err)
 		}
@@ -410,10 +407,4 @@ func TestHelpSaysTheSame(t *testing.T) {
 		}
 		same(t, "docs/configuration.md for "+p.name, documented, printed)
 	}
-}
-
-func command(name string, arguments ...string) *exec.Cmd {
-	c := exec.Command(name, arguments...)
-	c.Dir = root
-	return c
 }
