@@ -41,6 +41,10 @@ func TestSecretDoesNotPrint(t *testing.T) {
 			t.Errorf("the secret is in %q", text)
 		}
 	}
+	// What a handler that resolves values itself gets to see.
+	if got := slog.AnyValue(cfg.AuthSecret).Resolve(); got.Kind() != slog.KindString || got.String() != "[redacted]" {
+		t.Errorf("slog resolves it to %v", got.Kind())
+	}
 	if got := fmt.Sprint(cfg.AuthSecret); got != "[redacted]" {
 		t.Errorf("got %q", got)
 	}

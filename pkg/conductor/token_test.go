@@ -29,8 +29,9 @@ type guarded struct {
 	inside http.HandlerFunc
 	// mint answers a request for a token instead of giving one, unless nil.
 	mint http.HandlerFunc
-	// reflect is how long a refusal takes, so that callers find out together.
-	reflect time.Duration
+	// reflect is how long the next refusals take; the last one holds for all that
+	// follow.
+	reflect []time.Duration
 	// wait is how long a request for a token takes.
 	wait time.Duration
 
@@ -52,9 +53,16 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token := r.Header.Get("X-Authorization")
 	g.tokens = append(g.tokens, token)
 	good := token != "" && token == g.valid
+	var pause time.Duration
+	if !good && len(g.reflect) > 0 {
+		pause = g.reflect[0]
+		if len(g.reflect) > 1 {
+			g.reflect = g.reflect[1:]
+		}
+	}
 	g.mutex.Unlock()
 	if !good {
-		time.Sleep(g.reflect) // virtual where it is set
+		time.Sleep(pause) // virtual where it is set
 		respond(401, "application/json", `{"status":401,"message":"token `+token+` has expired"}`)(w, r)
 		return
 	}
@@ -116,7 +124,7 @@ func sizes(w http.ResponseWriter, r *http.Request) { respond(200, "application/j
 func TestTokenSingleFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := &guarded{inside: sizes, wait: time.Second, reflect: time.Second}
+		server := &guarded{inside: sizes, wait: time.Second, reflect: []time.Duration{time.Second}}
 		client := server.client(t)
 		for i, err := range in(20, func(int) error { return client.Ping(t.Context()) }) {
 			if err != nil {
@@ -139,6 +147,30 @@ func TestTokenSingleFlight(t *testing.T) {
 		}
 		if len(server.tokens) != 40 {
 			t.Errorf("%d requests, want 20 refused and 20 replayed", len(server.tokens))
+		}
+	})
+}
+
+// TestLateRefusal: the refusal of an old token that arrives when there is already
+// a new one does not cost the new one.
+func TestLateRefusal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &guarded{inside: sizes, wait: time.Second, reflect: []time.Duration{time.Second, 10 * time.Second}}
+		client := server.client(t)
+		if err := client.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		server.revoke()
+		// Both send the old token at once; one is refused after a second, the other
+		// when the first has long had a new one.
+		for i, err := range in(2, func(int) error { return client.Ping(t.Context()) }) {
+			if err != nil {
+				t.Errorf("caller %d: %v", i, err)
+			}
+		}
+		if server.minted != 2 {
+			t.Errorf("%d tokens were asked for, want 2", server.minted)
 		}
 	})
 }

@@ -93,7 +93,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestBoundedBody: an answer without end is not read to its end.
+// TestBoundedBody: an answer that is far too large is not read to its end.
 func TestBoundedBody(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20
@@ -105,7 +105,7 @@ func TestBoundedBody(t *testing.T) {
 			continue // read as a stream; see TestWorkflowStatusOfALargeWorkflow
 		}
 		t.Run(call.name, func(t *testing.T) {
-			body := &endless{}
+			body := &oversized{}
 			client := newClientOn(t, conductor.Config{ServerURL: address}, roundTripper(func(*http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
 			}))
@@ -130,18 +130,21 @@ func TestBoundedBody(t *testing.T) {
 // blanks are copied, because a loop over each byte takes minutes under -race.
 var blanks = bytes.Repeat([]byte(" "), 1<<20)
 
-type endless struct {
+type oversized struct {
 	read   int64
 	closed bool
 }
 
-func (e *endless) Read(p []byte) (int, error) {
+func (e *oversized) Read(p []byte) (int, error) {
+	if e.read >= 32<<20 {
+		return 0, io.EOF
+	}
 	n := copy(p, blanks)
 	e.read += int64(n)
 	return n, nil
 }
 
-func (e *endless) Close() error {
+func (e *oversized) Close() error {
 	e.closed = true
 	return nil
 }
@@ -156,7 +159,7 @@ func TestDecompressedSizeIsBounded(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Encoding", "gzip")
 		packed := gzip.NewWriter(w)
-		_, _ = io.CopyN(packed, &endless{}, 4<<20)
+		_, _ = io.CopyN(packed, &oversized{}, 4<<20)
 		_ = packed.Close()
 	}))
 	t.Cleanup(server.Close)
@@ -294,6 +297,24 @@ func TestRequests(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestQuotedWorkflowID: Conductor 3.15.0 answers with the bare id; a gateway may
+// make a JSON string of it.
+func TestQuotedWorkflowID(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{"the-id", `"the-id"`} {
+		id, err := newClient(t, respond(200, "text/plain", body)).StartWorkflow(t.Context(), conductor.StartRequest{Name: "w"})
+		if err != nil || id != "the-id" {
+			t.Errorf("%s: got %q, %v", body, id, err)
+		}
+	}
+	for _, body := range []string{"", `""`, strings.Repeat("x", 1000)} {
+		id, err := newClient(t, respond(200, "text/plain", body)).StartWorkflow(t.Context(), conductor.StartRequest{Name: "w"})
+		if !errors.Is(err, txn.ErrUnknownOutcome) {
+			t.Errorf("%.20s: got %q, %v, want ErrUnknownOutcome", body, id, err)
+		}
 	}
 }
 
