@@ -106,6 +106,14 @@ var calls = []struct {
 		_, err := c.Branches(ctx, repo, "")
 		return err
 	}},
+	{listRuns, `{"pagination":{"has_more":false},"results":[]}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.HookRuns(ctx, repo, id("a"))
+		return err
+	}},
+	{listHookRuns, `{"pagination":{"has_more":false},"results":[{"hook_run_id":"0000_0000","action":"theirs","hook_id":"one","status":"completed"}]}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.hooksOf(ctx, repo, "run")
+		return err
+	}},
 	{uploadObject, `{"path":"p","path_type":"object","size_bytes":1,"checksum":"x"}`, 201, func(ctx context.Context, c *Client) error {
 		_, err := c.Upload(ctx, repo, main, "p", text("x"))
 		return err
@@ -218,6 +226,8 @@ func TestNamesAreCheckedBeforeSending(t *testing.T) {
 			"merge source":      second(client.Merge(ctx, txn.Merge{Repository: repo, Source: txn.CommitID(name), Destination: main})),
 			"branch source":     client.CreateBranch(ctx, repo, "b", txn.CommitID(name)),
 			"read object":       second(client.ReadObject(ctx, repo, txn.CommitID(name), "p")),
+			"hook runs":         second(client.HookRuns(ctx, repo, txn.CommitID(name))),
+			"hook runs in":      second(client.HookRuns(ctx, txn.Repository(name), id("a"))),
 		} {
 			wantRefused(t, what+" of "+strconv.Quote(name), err)
 		}

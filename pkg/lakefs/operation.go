@@ -13,6 +13,8 @@ const (
 	listObjects      operation = "list objects"
 	getObject        operation = "get object"
 	listBranches     operation = "list branches"
+	listRuns         operation = "list action runs"
+	listHookRuns     operation = "list hook runs"
 	uploadObject     operation = "upload object"
 	deleteObjects    operation = "delete objects"
 	deleteBranch     operation = "delete branch"
@@ -43,6 +45,8 @@ var repeated = map[operation]bool{
 	listObjects:   true,
 	getObject:     true,
 	listBranches:  true,
+	listRuns:      true,
+	listHookRuns:  true,
 	uploadObject:  true,
 	deleteObjects: true,
 	deleteBranch:  true,
