@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"perago/pkg/txn"
@@ -30,6 +32,10 @@ type Lake interface {
 	CommitTree(ctx context.Context, repository txn.Repository, branch txn.Branch, tree txn.MetaRangeID, message string, metadata map[string]string) (txn.Commit, error)
 	// CommitUnchanged commits the branch's tree again as it is, and is sent once.
 	CommitUnchanged(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
+	// ReadObject reads an object; txn.ErrNotFound when there is none.
+	ReadObject(ctx context.Context, repository txn.Repository, ref txn.CommitID, path string) (io.ReadCloser, error)
+	// HookRuns reads which hooks lakeFS ran for a commit.
+	HookRuns(ctx context.Context, repository txn.Repository, commit txn.CommitID) ([]txn.HookRun, error)
 	// Merge is one squash merge. It is sent once: txn.ErrUnknownOutcome says that
 	// it may have landed, or may still.
 	Merge(ctx context.Context, merge txn.Merge) (txn.CommitID, error)
@@ -63,6 +69,14 @@ type Publisher struct {
 	NewExecutionID func() (txn.ExecutionID, error)
 	// WorkflowURL is a workflow's page in Conductor's UI; nil when there is none.
 	WorkflowURL func(txn.WorkflowID) string
+	// FenceFile is the content of the hard fence's action file, as it is known to
+	// hold.
+	FenceFile []byte
+	// RequireHardFence refuses to merge a source without that file.
+	RequireHardFence bool
+	// Unfenced hears of a landed commit that the hard fence did not hold for
+	// although it is required; nil when nobody listens.
+	Unfenced func(txn.Task, txn.CommitID)
 	// Published counts how publications end, Merged how long a merge took; nil
 	// when nobody counts.
 	Published func(txn.Outcome, txn.Fence)
@@ -117,6 +131,9 @@ type execution struct {
 	// id is this execution's.
 	id     txn.ExecutionID
 	wanted txn.Tree
+	// history is what the newest decision read of the target: immutable commits,
+	// not where the branch is now.
+	history []txn.Commit
 }
 
 func (e *execution) run(ctx context.Context) (*txn.Publication, error) {
@@ -126,28 +143,55 @@ func (e *execution) run(ctx context.Context) (*txn.Publication, error) {
 	if err != nil {
 		return nil, err
 	}
-	end = e.attempt.Phase("decide")
-	decision, err := e.decide(ctx)
-	end()
+	decision, err := e.decide(ctx, true)
 	if err != nil {
 		return e.failed(txn.PublishDecision{}, err), err
 	}
-	switch decision.Action {
-	case txn.PublishNothing:
-		return e.nothing(), nil
-	case txn.PublishAdopt:
-		return &txn.Publication{
-			Commit: decision.Adopt, ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
-			Outcome: txn.OutcomeAlreadyPublished, Fence: txn.FenceSoft,
-		}, nil
+	publication, again, err := e.carryOut(ctx, decision, txn.SourceFirst)
+	if !again {
+		return publication, err
 	}
-	end = e.attempt.Phase("source")
-	source, err := e.source(ctx, decision)
-	end()
-	if err != nil {
+	// The merge was refused for good, often because an earlier attempt of this step
+	// landed first. What the branch holds now decides, once more and no more.
+	if decision, err = e.decide(ctx, false); err != nil {
 		return e.failed(decision, err), err
 	}
-	return e.publish(ctx, decision, source)
+	publication, _, err = e.carryOut(ctx, decision, txn.SourceSecond)
+	return publication, err
+}
+
+// carryOut does what was decided. again says that the merge was refused for good
+// and that another decision may do better.
+func (e *execution) carryOut(ctx context.Context, decision txn.PublishDecision, use int) (publication *txn.Publication, again bool, err error) {
+	switch decision.Action {
+	case txn.PublishNothing:
+		return e.nothing(), false, nil
+	case txn.PublishAdopt:
+		return e.adopted(ctx, decision, txn.OutcomeAlreadyPublished), false, nil
+	}
+	end := e.attempt.Phase("source")
+	source, err := e.source(ctx, decision, use)
+	end()
+	if err != nil {
+		return e.failed(decision, err), false, err
+	}
+	record := txn.ConfirmRecord(e.step, e.input.Staged, decision, source, txn.AttemptOf(e.task), e.id)
+	landed, err := e.merge(ctx, record)
+	switch {
+	case err == nil:
+		publication, err = e.verify(ctx, decision, record, landed)
+		return publication, false, err
+	case errors.Is(err, txn.ErrUnknownOutcome):
+		return e.settle(ctx, decision, record, err)
+	}
+	return e.failed(decision, err), refusedByTheHead(err), err
+}
+
+// refusedByTheHead reports whether a refusal is about where the branch is: a
+// conflict, which lakeFS finds before it runs a hook, or the hard fence. A
+// refusal by somebody else's hook is not.
+func refusedByTheHead(err error) bool {
+	return errors.Is(err, txn.ErrConflict) || (errors.Is(err, txn.ErrHookRefused) && strings.Contains(err.Error(), txn.FenceRefusal))
 }
 
 // prepare checks the input and the stage task's record, and reads the tree to
@@ -204,14 +248,16 @@ func (e *execution) prepare(ctx context.Context) error {
 	return txn.CheckStagedCommit(e.step, staged, commit)
 }
 
-// decide asks the attempt fence, reads the target and decides.
-func (e *execution) decide(ctx context.Context) (txn.PublishDecision, error) {
+// decide asks the attempt fence, reads the target and decides. first says that
+// it is the attempt's first decision.
+func (e *execution) decide(ctx context.Context, first bool) (txn.PublishDecision, error) {
+	defer e.attempt.Phase("decide")()
 	if err := e.attempt.Current(ctx); err != nil {
 		return txn.PublishDecision{}, err
 	}
 	facts := txn.PublishFacts{
 		Step: e.step, Staged: e.input.Staged, Wanted: e.wanted,
-		FirstTry: e.stage.RetryCount == 0 && e.stage.PollCount == 1 && e.task.RetryCount == 0 && e.task.PollCount == 1,
+		FirstTry: first && e.stage.RetryCount == 0 && e.stage.PollCount == 1 && e.task.RetryCount == 0 && e.task.PollCount == 1,
 	}
 	if facts.Staged.ReadOnly {
 		return txn.DecidePublish(facts)
@@ -230,6 +276,7 @@ func (e *execution) decide(ctx context.Context) (txn.PublishDecision, error) {
 		if err != nil {
 			return txn.PublishDecision{}, fmt.Errorf("read the history of %s: %w", e.step.Branch, err)
 		}
+		e.history = facts.Range
 	} else if facts.Staged.NoOp {
 		if facts.OtherBranches, err = e.otherBranches(ctx); err != nil {
 			return txn.PublishDecision{}, err
@@ -256,31 +303,34 @@ func (e *execution) nothing() *txn.Publication {
 	return publication
 }
 
-// publish merges a source into the target and looks at what landed.
-func (e *execution) publish(ctx context.Context, decision txn.PublishDecision, source txn.CommitID) (*txn.Publication, error) {
-	record := txn.ConfirmRecord(e.step, e.input.Staged, decision, source, txn.AttemptOf(e.task), e.id)
-	landed, err := e.merge(ctx, record)
-	if err != nil {
-		return e.failed(decision, err), err
+func (e *execution) adopted(ctx context.Context, decision txn.PublishDecision, outcome txn.Outcome) *txn.Publication {
+	return &txn.Publication{
+		Commit: decision.Adopt, ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
+		Outcome: outcome, Fence: e.fenceOf(ctx, decision.Adopt),
 	}
-	publication := &txn.Publication{
-		Commit: landed, ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
-		Outcome: txn.OutcomePublished, Fence: txn.FenceSoft,
-	}
+}
 
+// verify reads what a merge landed as and compares it with what was decided. It
+// has a deadline of its own, for the same reason as the merge.
+func (e *execution) verify(ctx context.Context, decision txn.PublishDecision, record txn.Record, landed txn.CommitID) (*txn.Publication, error) {
 	end := e.attempt.Phase("verify")
-	defer end()
-	commit, err := e.Lake.Commit(ctx, e.step.Repository, landed)
+	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.budget.CompletionTimeout)
+	defer cancel()
+	commit, err := e.Lake.Commit(reading, e.step.Repository, landed)
+	end()
 	if err != nil {
 		err = &txn.InDoubtError{Branch: e.step.Branch, ExpectedHead: decision.ExpectedHead, Cause: fmt.Errorf("it landed as %s, which cannot be read: %w", landed, err)}
 	} else {
 		err = txn.CheckLanded(commit, e.wanted, record)
 	}
+	publication := &txn.Publication{
+		Commit: landed, ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
+		Outcome: txn.OutcomePublished, Fence: e.fenceOf(reading, landed),
+	}
 	if err != nil {
 		publication.Outcome = outcomeOf(err)
-		return publication, err
 	}
-	return publication, nil
+	return publication, err
 }
 
 // merge asks the fence and sends one merge, never again.
@@ -288,6 +338,9 @@ func (e *execution) merge(ctx context.Context, record txn.Record) (txn.CommitID,
 	end := e.attempt.Phase("merge")
 	defer end()
 	if err := e.attempt.Cover(ctx, e.budget.MergeTimeout+e.budget.CompletionTimeout); err != nil {
+		return "", err
+	}
+	if err := e.requireFence(ctx, record.SourceCommit); err != nil {
 		return "", err
 	}
 	if err := e.attempt.Current(ctx); err != nil {
@@ -306,10 +359,7 @@ func (e *execution) merge(ctx context.Context, record txn.Record) (txn.CommitID,
 	if e.Merged != nil {
 		e.Merged(time.Since(sent))
 	}
-	switch {
-	case errors.Is(err, txn.ErrUnknownOutcome):
-		return "", &txn.InDoubtError{Branch: e.step.Branch, ExpectedHead: record.ExpectedHead, Cause: err}
-	case err != nil:
+	if err != nil {
 		return "", fmt.Errorf("merge %s into %s at %s: %w", record.SourceCommit, e.step.Branch, record.ExpectedHead, err)
 	}
 	return landed, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,17 +33,19 @@ type subject func(t *testing.T) (lakefs.Config, http.RoundTripper)
 // TestPublish runs every test on a lakeFS in memory and on the real one.
 func TestPublish(t *testing.T) {
 	tests := map[string]func(*testing.T, subject){
-		"FirstPublicationAndItsRetry":           testFirstPublicationAndItsRetry,
-		"Superseding":                           testSuperseding,
-		"NoOp":                                  testNoOp,
-		"NoOpDisarmsAnOlderAttempt":             testNoOpDisarmsAnOlderAttempt,
-		"ReadOnly":                              testReadOnly,
-		"StaleAttemptWritesNothing":             testStaleAttemptWritesNothing,
-		"RacedMergeIsLoud":                      testRacedMergeIsLoud,
-		"UnknownMergeIsInDoubtAndNeverRepeated": testUnknownMergeIsInDoubtAndNeverRepeated,
-		"Refusals":                              testRefusals,
-		"History":                               testHistory,
-		"Foreign":                               testForeign,
+		"UnknownMergeIsSettledByReading": testUnknownMergeIsSettledByReading,
+		"UnknownMergeIsOvertaken":        testUnknownMergeIsOvertaken,
+		"ConflictIsDecidedOnceMore":      testConflictIsDecidedOnceMore,
+		"FirstPublicationAndItsRetry":    testFirstPublicationAndItsRetry,
+		"Superseding":                    testSuperseding,
+		"NoOp":                           testNoOp,
+		"NoOpDisarmsAnOlderAttempt":      testNoOpDisarmsAnOlderAttempt,
+		"ReadOnly":                       testReadOnly,
+		"StaleAttemptWritesNothing":      testStaleAttemptWritesNothing,
+		"RacedMergeIsLoud":               testRacedMergeIsLoud,
+		"Refusals":                       testRefusals,
+		"History":                        testHistory,
+		"Foreign":                        testForeign,
 	}
 	subjects := map[string]subject{"memory": func(*testing.T) (lakefs.Config, http.RoundTripper) {
 		server := lakefstest.NewServer()
@@ -463,45 +466,152 @@ func testRacedMergeIsLoud(t *testing.T, on subject) {
 	}
 }
 
-// A merge whose answer is lost is in doubt and not sent again. If it landed, the
-// next attempt adopts it; if it did not, the next attempt publishes.
-func testUnknownMergeIsInDoubtAndNeverRepeated(t *testing.T, on subject) {
+// A merge whose answer is lost is settled by reading and never sent again. If it
+// landed it is published, if the branch shows nothing it is in doubt, and the
+// next attempt decides from the branch.
+func testUnknownMergeIsSettledByReading(t *testing.T, on subject) {
 	for name, lands := range map[string]bool{"it landed": true, "it did not": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, on, map[string]string{"data/a": "1"})
 			staged := b.stage(map[string]string{"data/a": "2"})
-			b.wire.fault = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-				if !strings.Contains(r.URL.Path, "/merge/") {
-					return next.RoundTrip(r)
-				}
-				if lands {
-					response, err := next.RoundTrip(r)
-					if err != nil {
-						return nil, err
-					}
-					_ = response.Body.Close()
-				}
-				return nil, errors.New("connection reset by peer")
-			}
+			b.wire.fault = loseMerge(lands)
 			result, err := b.run(staged, 0, &attempt{})
-			var doubt *txn.InDoubtError
-			if !errors.As(err, &doubt) || result.Publication.Outcome != txn.OutcomeInDoubt || result.Publication.ExpectedHead != b.first || result.Workspace != nil {
-				t.Errorf("%v, put out %+v", err, result.Publication)
-			}
 			if writes := b.wire.writes(); len(writes) != 1 {
 				t.Errorf("it wrote %q; want one merge", writes)
 			}
 			b.wire.fault = nil
-			want := txn.OutcomePublished
+			want := txn.OutcomeAlreadyPublished
 			if lands {
-				want = txn.OutcomeAlreadyPublished
+				if err != nil || result.Publication.Outcome != txn.OutcomePublished || result.Workspace == nil || result.Workspace.Ref != b.head() {
+					t.Errorf("%v, put out %+v, workspace %+v", err, result.Publication, result.Workspace)
+				}
+			} else {
+				var doubt *txn.InDoubtError
+				if !errors.As(err, &doubt) || result.Publication.Outcome != txn.OutcomeInDoubt || result.Publication.ExpectedHead != b.first || result.Workspace != nil || !strings.Contains(err.Error(), "the branch has not moved") {
+					t.Errorf("%v, put out %+v", err, result.Publication)
+				}
+				want = txn.OutcomePublished
 			}
 			if p := b.published(staged, 1, want); p.Commit != b.head() {
 				t.Errorf("%+v, head %s", p, b.head())
 			}
 			b.tree(map[string]string{"data/a": "2"})
 		})
+	}
+}
+
+// loseMerge cuts the connection of every merge, before or after the server acts.
+func loseMerge(after bool) func(*http.Request, http.RoundTripper) (*http.Response, error) {
+	return func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		if !strings.Contains(r.URL.Path, "/merge/") {
+			return next.RoundTrip(r)
+		}
+		if after {
+			response, err := next.RoundTrip(r)
+			if err != nil {
+				return nil, err
+			}
+			_ = response.Body.Close()
+		}
+		return nil, errors.New("connection reset by peer")
+	}
+}
+
+// A merge in doubt whose branch then moves: by a foreign commit it is refused,
+// by another publication of the step it stays in doubt on the soft fence, for it
+// may still land.
+func testUnknownMergeIsOvertaken(t *testing.T, on subject) {
+	for name, c := range map[string]struct {
+		move func(b *bench, older txn.Staged)
+		want func(error) bool
+		text string
+	}{
+		"by a foreign commit": {func(b *bench, _ txn.Staged) { b.foreign() }, func(err error) bool { return errors.As(err, new(*txn.PublishFenceError)) }, "main advanced from"},
+		"by an older attempt": {func(b *bench, older txn.Staged) { b.land(older) }, func(err error) bool { return errors.As(err, new(*txn.InDoubtError)) }, "without the hard fence it may still land"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, on, map[string]string{"data/a": "1"})
+			older, staged := b.stage(map[string]string{"data/a": "0"}), b.stage(map[string]string{"data/a": "2"})
+			lose := loseMerge(false)
+			b.wire.fault = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+				response, err := lose(r, next)
+				if err != nil {
+					b.wire.fault = nil
+					c.move(b, older)
+				}
+				return response, err
+			}
+			result, err := b.run(staged, 0, &attempt{})
+			if err == nil || !c.want(err) || !strings.Contains(err.Error(), c.text) || result.Workspace != nil {
+				t.Errorf("%v, put out %+v", err, result.Publication)
+			}
+			if writes := b.wire.writes(); len(writes) != 1 {
+				t.Errorf("it wrote %q; want one merge", writes)
+			}
+		})
+	}
+}
+
+// land merges a staged commit as its own publish would have, on the head.
+func (b *bench) land(staged txn.Staged) txn.CommitID {
+	b.t.Helper()
+	execution, err := newExecutionID()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	record := txn.ConfirmRecord(txn.StepOf(staged, workflow, staged.Key), staged, txn.PublishDecision{ExpectedHead: b.head()}, staged.Commit, txn.Attempt{Task: "older"}, execution)
+	landed, err := b.lake.Merge(b.t.Context(), txn.Merge{Repository: b.repo, Source: staged.Commit, Destination: lakefstest.DefaultBranch, Message: "older", Metadata: record.Metadata("")})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return landed
+}
+
+// A conflict is a definite refusal, often because an earlier attempt of the step
+// landed between the reading of the head and the merge. One more decision heals
+// it, on a branch of its own.
+func testConflictIsDecidedOnceMore(t *testing.T, on subject) {
+	b := newBench(t, on, map[string]string{"data/a": "1"})
+	older, staged := b.stage(map[string]string{"data/a": "0", "data/only older": "x"}), b.stage(map[string]string{"data/a": "2"})
+	var landed txn.CommitID
+	result, err := b.run(staged, 0, &attempt{on: func(n int) error {
+		if n == 2 {
+			landed = b.land(older)
+		}
+		return nil
+	}})
+	if err != nil || result.Publication.Outcome != txn.OutcomePublished || result.Publication.Supersedes != landed {
+		t.Fatalf("%v, put out %+v; want it to supersede %s", err, result.Publication, landed)
+	}
+	b.tree(map[string]string{"data/a": "2"})
+	merges := 0
+	for _, request := range b.wire.writes() {
+		if strings.Contains(request, "/merge/") {
+			merges++
+		}
+	}
+	branches, err := b.lake.Branches(t.Context(), b.repo, "perago-")
+	if err != nil || merges != 2 || !slices.ContainsFunc(branches, func(h txn.BranchHead) bool { return strings.HasSuffix(string(h.Name), "-s2") }) {
+		t.Errorf("%d merges, branches %v, %v; want 2 and one ending in -s2", merges, branches, err)
+	}
+
+	// A foreign commit that conflicts ends in the fence's sentence, which names
+	// both heads.
+	b = newBench(t, on, map[string]string{"data/a": "1"})
+	staged = b.stage(map[string]string{"data/a": "2"})
+	_, err = b.run(staged, 0, &attempt{on: func(n int) error {
+		if n == 2 {
+			lakefstest.Put(t, b.lake, b.repo, lakefstest.DefaultBranch, map[string]string{"data/a": "theirs"})
+			if _, err := b.lake.CreateCommit(t.Context(), b.repo, lakefstest.DefaultBranch, "theirs", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return nil
+	}})
+	if want := fmt.Sprintf("main advanced from %s to %s", b.first, b.head()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v; want %q", err, want)
 	}
 }
 

@@ -18,11 +18,11 @@ import (
 //
 // An empty confirm commit merges the expected head itself. Its source branch is
 // a mark that somebody may still land.
-func (e *execution) source(ctx context.Context, decision txn.PublishDecision) (txn.CommitID, error) {
+func (e *execution) source(ctx context.Context, decision txn.PublishDecision, use int) (txn.CommitID, error) {
 	if decision.Action == txn.PublishFirst {
 		return e.input.Staged.Commit, nil
 	}
-	branch, err := e.sourceBranch(ctx, txn.SourceFirst, decision.ExpectedHead)
+	branch, err := e.sourceBranch(ctx, use, decision.ExpectedHead)
 	switch {
 	case err != nil:
 		return "", err

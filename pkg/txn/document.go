@@ -80,18 +80,6 @@ func (d document) flag(name string) (bool, error) {
 	return b, nil
 }
 
-// into decodes a field that must be there.
-func (d document) into(name string, value any) error {
-	path := join(d.path, name)
-	if absent(d.fields[name]) {
-		return missing(path)
-	}
-	if err := json.Unmarshal(d.fields[name], value); err != nil {
-		return Terminalf(path, "has the wrong type: %v", err)
-	}
-	return nil
-}
-
 func absent(raw json.RawMessage) bool {
 	trimmed := bytes.TrimSpace(raw)
 	return len(trimmed) == 0 || bytes.Equal(trimmed, []byte("null"))

@@ -1,0 +1,66 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"perago/pkg/txn"
+)
+
+// The pauses between the reads that settle an unknown outcome: the first, and
+// the last, which it doubles up to.
+const (
+	settleFirst = 200 * time.Millisecond
+	settleLast  = 1600 * time.Millisecond
+)
+
+// settle finds out what became of a merge whose answer does not say: by the same
+// table as before, read again, and never by sending it again. When the branch
+// shows nothing after the last pause, the publication is in doubt: its merge may
+// still land. The next attempt decides again.
+func (e *execution) settle(ctx context.Context, decision txn.PublishDecision, record txn.Record, unknown error) (publication *txn.Publication, again bool, err error) {
+	end := e.attempt.Phase("settle")
+	defer end()
+	doubt := func(why string) (*txn.Publication, bool, error) {
+		err := &txn.InDoubtError{Branch: e.step.Branch, ExpectedHead: decision.ExpectedHead, Cause: fmt.Errorf("%w; %s", unknown, why)}
+		return e.failed(decision, err), false, err
+	}
+	why := ""
+	for pause := settleFirst; ; pause *= 2 {
+		now, err := e.decide(ctx, false)
+		var (
+			raced  *txn.PublishRacedError
+			fenced *txn.PublishFenceError
+			stale  *txn.StaleAttemptError
+		)
+		switch {
+		case errors.As(err, &stale), errors.As(err, &raced), errors.As(err, &fenced):
+			return e.failed(decision, err), false, err
+		case ctx.Err() != nil:
+			return doubt("the worker was stopped before it could be settled")
+		case err != nil:
+			why = "the branch cannot be read: " + err.Error()
+		case now.Action == txn.PublishAdopt:
+			return e.adopted(ctx, now, txn.OutcomePublished), false, nil
+		case now.ExpectedHead == decision.ExpectedHead:
+			why = "the branch has not moved"
+		case e.fenceProven(ctx, record.SourceCommit):
+			// Overtaken: the head that our merge expects is gone, and the hard fence
+			// refuses it whenever it arrives.
+			return e.failed(decision, unknown), true, unknown
+		default:
+			return doubt("the branch moved on, and without the hard fence it may still land")
+		}
+		if pause > settleLast {
+			return doubt(why)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
