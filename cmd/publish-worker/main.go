@@ -15,7 +15,7 @@ import (
 var (
 	_ worker.Conductor = (*conductor.Client)(nil)
 	_ publish.Tasks    = (*conductor.Client)(nil)
-	_ publish.Lake     = (*lakefs.Client)(nil)
+	_ publish.Lake     = lakefs.Settling{}
 	_ publish.Attempt  = (*worker.Attempt)(nil)
 )
 
@@ -44,7 +44,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		return worker.Parts{}, err
 	}
 	publisher := &publish.Publisher{
-		Lake: lake, Tasks: server,
+		Lake: lakefs.Settling{Client: lake}, Tasks: server,
 		Identity:       process.Config.Identity(config.Conductor.ServerURL),
 		Allowed:        process.Config.Allowed(),
 		NewExecutionID: worker.NewExecutionID,

@@ -18,7 +18,7 @@ import (
 
 var (
 	_ worker.Conductor = (*conductor.Client)(nil)
-	_ stage.Lake       = (*lakefs.Client)(nil)
+	_ stage.Lake       = lakefs.Settling{}
 	_ stage.Attempt    = (*worker.Attempt)(nil)
 )
 
@@ -56,7 +56,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		return worker.Parts{}, fmt.Errorf("PERAGO_WORKSPACE_ROOT: %w", err)
 	}
 	stager := &stage.Stager{
-		Lake: lake, Root: root,
+		Lake: lakefs.Settling{Client: lake}, Root: root,
 		Identity:          process.Config.Identity(config.Conductor.ServerURL),
 		Allowed:           process.Config.Allowed(),
 		UploadConcurrency: config.Stage.UploadConcurrency,

@@ -25,12 +25,12 @@ type Lake interface {
 	// Branches lists every branch, hidden ones too, whose name begins so.
 	Branches(ctx context.Context, repository txn.Repository, prefix string) ([]txn.BranchHead, error)
 	// CreateBranch makes a hidden branch; txn.ErrExists when the name is taken.
-	// It is sent once: txn.ErrUnknownOutcome says that it may be there.
+	// txn.ErrUnknownOutcome says that reading did not settle it: it may still come.
 	CreateBranch(ctx context.Context, repository txn.Repository, name txn.Branch, source txn.CommitID) error
-	// CommitTree commits a tree whole, also one that is there already. It is sent
-	// once: txn.ErrUnknownOutcome says that it may have happened.
+	// CommitTree commits a tree whole, also one that is there already;
+	// txn.ErrUnknownOutcome says that reading did not settle it.
 	CommitTree(ctx context.Context, repository txn.Repository, branch txn.Branch, tree txn.MetaRangeID, message string, metadata map[string]string) (txn.Commit, error)
-	// CommitUnchanged commits the branch's tree again as it is, and is sent once.
+	// CommitUnchanged commits the branch's tree again as it is.
 	CommitUnchanged(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
 	// ReadObject reads an object; txn.ErrNotFound when there is none.
 	ReadObject(ctx context.Context, repository txn.Repository, ref txn.CommitID, path string) (io.ReadCloser, error)

@@ -3,6 +3,7 @@ package publish
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"perago/pkg/txn"
@@ -71,14 +72,24 @@ func (e *execution) nameEmptyTree(ctx context.Context) error {
 	return e.checkSource(branch, commit, e.step.InputRef)
 }
 
-// sourceBranch makes a branch of this publish's execution.
+// sourceBranch makes a branch of this publish's execution. A name whose creation
+// could not be settled is abandoned, and one more is tried under a fresh
+// execution id.
 func (e *execution) sourceBranch(ctx context.Context, use int, at txn.CommitID) (txn.Branch, error) {
-	name := txn.NewStagingName(e.Identity, e.step.Workflow, e.step.Key, e.task.RetryCount, e.id)
-	name.Source = use
-	if err := e.Lake.CreateBranch(ctx, e.step.Repository, name.Branch(), at); err != nil {
-		return "", fmt.Errorf("create branch %s: %w", name.Branch(), err)
+	for fresh := true; ; fresh = false {
+		name := txn.NewStagingName(e.Identity, e.step.Workflow, e.step.Key, e.task.RetryCount, e.id)
+		name.Source = use
+		err := e.Lake.CreateBranch(ctx, e.step.Repository, name.Branch(), at)
+		switch {
+		case err == nil:
+			return name.Branch(), nil
+		case !fresh || !errors.Is(err, txn.ErrUnknownOutcome) || ctx.Err() != nil:
+			return "", fmt.Errorf("create branch %s: %w", name.Branch(), err)
+		}
+		if e.id, err = e.NewExecutionID(); err != nil {
+			return "", err
+		}
 	}
-	return name.Branch(), nil
 }
 
 func (e *execution) sourceRecord(branch txn.Branch) map[string]string {

@@ -20,14 +20,14 @@ type Lake interface {
 	// Objects lists everything under the prefix, in byte order.
 	Objects(ctx context.Context, repository txn.Repository, ref txn.CommitID, prefix txn.Prefix) iter.Seq2[txn.Object, error]
 	// CreateBranch makes a hidden branch; txn.ErrExists when the name is taken.
-	// It is sent once: txn.ErrUnknownOutcome says that it may be there.
+	// txn.ErrUnknownOutcome says that reading did not settle it: it may still come.
 	CreateBranch(ctx context.Context, repository txn.Repository, name txn.Branch, source txn.CommitID) error
 	// Upload may be repeated: the branch is ours alone.
 	Upload(ctx context.Context, repository txn.Repository, branch txn.Branch, path string, content txn.Content) (txn.Object, error)
 	// DeleteObjects fails when any path could not be removed. It may be repeated.
 	DeleteObjects(ctx context.Context, repository txn.Repository, branch txn.Branch, paths []string) error
-	// CreateCommit is sent once: txn.ErrUnknownOutcome says that it may have
-	// happened.
+	// CreateCommit commits what the branch holds; txn.ErrUnknownOutcome says that
+	// reading did not settle it.
 	CreateCommit(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
 }
 
@@ -190,17 +190,13 @@ func (e *execution) apply(ctx context.Context, plan projection.Plan) error {
 	if err := e.attempt.Current(ctx); err != nil {
 		return err
 	}
-	branch := txn.NewStagingName(e.Identity, e.task.Workflow, e.staged.Key, e.task.RetryCount, e.staged.Execution).Branch()
-	end := e.attempt.Phase("branch")
-	err := e.Lake.CreateBranch(ctx, e.repository(), branch, e.staged.InputRef)
-	end()
-	if err != nil {
-		return fmt.Errorf("create branch %s: %w", branch, err)
+	if err := e.createBranch(ctx); err != nil {
+		return err
 	}
-	e.staged.StagingBranch = branch
+	branch := e.staged.StagingBranch
 
-	end = e.attempt.Phase("upload")
-	err = e.upload(ctx, branch, plan)
+	end := e.attempt.Phase("upload")
+	err := e.upload(ctx, branch, plan)
 	end()
 	if err != nil {
 		return err
@@ -233,6 +229,27 @@ func (e *execution) apply(ctx context.Context, plan projection.Plan) error {
 	}
 	e.staged.Commit = commit.ID
 	return nil
+}
+
+// createBranch makes the staging branch. A name whose creation could not be
+// settled is abandoned, and one more is tried under a fresh execution id: should
+// the first one still come, it names a whole branch and never a half-written one.
+func (e *execution) createBranch(ctx context.Context) error {
+	defer e.attempt.Phase("branch")()
+	for fresh := true; ; fresh = false {
+		branch := txn.NewStagingName(e.Identity, e.task.Workflow, e.staged.Key, e.task.RetryCount, e.staged.Execution).Branch()
+		err := e.Lake.CreateBranch(ctx, e.repository(), branch, e.staged.InputRef)
+		switch {
+		case err == nil:
+			e.staged.StagingBranch = branch
+			return nil
+		case !fresh || !errors.Is(err, txn.ErrUnknownOutcome) || ctx.Err() != nil:
+			return fmt.Errorf("create branch %s: %w", branch, err)
+		}
+		if e.staged.Execution, err = e.NewExecutionID(); err != nil {
+			return err
+		}
+	}
 }
 
 // finish asks the fence a last time: what a stale attempt staged stays on its

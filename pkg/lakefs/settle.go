@@ -1,0 +1,121 @@
+package lakefs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"perago/pkg/txn"
+)
+
+// Settling is a Client that finds out what became of the creation of a branch or
+// a commit whose answer does not say, by reading. It is for branches that are
+// ours alone; a merge into somebody's branch is the publisher's to settle.
+type Settling struct{ *Client }
+
+// The pauses between the reads: the first, and the last, which it doubles up to.
+const (
+	settleFirst = 200 * time.Millisecond
+	settleLast  = 1600 * time.Millisecond
+)
+
+// CreateBranch is Client.CreateBranch, settled: a branch that is there and stands
+// at source was created. After the last read txn.ErrUnknownOutcome says that it
+// may still come; the caller then abandons the name, and neither deletes nor
+// reuses it, so that what lands late names a whole branch.
+func (s Settling) CreateBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
+	unknown := s.Client.CreateBranch(ctx, repo, name, source)
+	if !errors.Is(unknown, txn.ErrUnknownOutcome) {
+		return unknown
+	}
+	for pause := settleFirst; ; pause *= 2 {
+		switch head, err := s.Head(ctx, repo, name); {
+		case err == nil && head == source:
+			return nil
+		case err == nil:
+			return fmt.Errorf("branch %s stands at %s and not at %s, so it is not the one that was asked for: %w", name, head, source, txn.ErrExists)
+		}
+		if pause > settleLast || !wait(ctx, pause) {
+			return unknown
+		}
+	}
+}
+
+// CreateCommit is Client.CreateCommit, settled.
+func (s Settling) CreateCommit(ctx context.Context, repo txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error) {
+	return s.settle(ctx, repo, branch, metadata, func() (txn.Commit, error) {
+		return s.Client.CreateCommit(ctx, repo, branch, message, metadata)
+	})
+}
+
+// CommitTree is Client.CommitTree, settled.
+func (s Settling) CommitTree(ctx context.Context, repo txn.Repository, branch txn.Branch, tree txn.MetaRangeID, message string, metadata map[string]string) (txn.Commit, error) {
+	return s.settle(ctx, repo, branch, metadata, func() (txn.Commit, error) {
+		return s.Client.CommitTree(ctx, repo, branch, tree, message, metadata)
+	})
+}
+
+// CommitUnchanged is Client.CommitUnchanged, settled.
+func (s Settling) CommitUnchanged(ctx context.Context, repo txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error) {
+	return s.settle(ctx, repo, branch, metadata, func() (txn.Commit, error) {
+		return s.Client.CommitUnchanged(ctx, repo, branch, message, metadata)
+	})
+}
+
+// settle sends a commit and, while its outcome is unknown, reads the branch's
+// head: the commit of this execution and phase is done, anything else is sent
+// again. A refusal for want of changes after an unknown outcome is one too: the
+// first one may have landed in between. Should two land after all, the second has
+// the first as its parent, which the caller looks at.
+func (s Settling) settle(ctx context.Context, repo txn.Repository, branch txn.Branch, metadata map[string]string, send func() (txn.Commit, error)) (txn.Commit, error) {
+	want, err := txn.ParseRecord(metadata)
+	if err != nil {
+		return txn.Commit{}, fmt.Errorf("commit %s: the metadata to settle it by: %w", branch, err)
+	}
+	commit, err := send()
+	if !errors.Is(err, txn.ErrUnknownOutcome) {
+		return commit, err
+	}
+	for pause := settleFirst; ; pause *= 2 {
+		if found, ok := s.landed(ctx, repo, branch, want); ok {
+			return found, nil
+		}
+		if pause > settleLast || !wait(ctx, pause) {
+			return txn.Commit{}, err
+		}
+		if found, ok := s.landed(ctx, repo, branch, want); ok {
+			return found, nil
+		}
+		if commit, err = send(); !errors.Is(err, txn.ErrUnknownOutcome) && !errors.Is(err, txn.ErrNoChanges) {
+			return commit, err
+		}
+	}
+}
+
+// landed reads the branch's head, if it is the commit of this execution and
+// phase.
+func (s Settling) landed(ctx context.Context, repo txn.Repository, branch txn.Branch, want txn.Record) (txn.Commit, bool) {
+	head, err := s.Head(ctx, repo, branch)
+	if err != nil {
+		return txn.Commit{}, false
+	}
+	commit, err := s.Commit(ctx, repo, head)
+	if err != nil {
+		return txn.Commit{}, false
+	}
+	record, err := txn.ParseRecord(commit.Metadata)
+	return commit, err == nil && record.Execution == want.Execution && record.Phase == want.Phase
+}
+
+// wait pauses and reports false when ctx ended first.
+func wait(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
