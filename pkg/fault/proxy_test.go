@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -187,7 +188,7 @@ func TestHoldsTheAnswer(t *testing.T) {
 			hold := s.proxy.HoldAnswer(Match{Path: "/" + name})
 			waiting := s.send(t.Context(), http.MethodPost, "/"+name, "content")
 			hold.Wait(t, within)
-			if saw := s.saw(); saw[len(saw)-1] != "POST /"+name+" content" {
+			if saw := s.saw(); !slices.Contains(saw, "POST /"+name+" content") {
 				t.Errorf("the answer is held and the server saw %q", saw)
 			}
 			select {

@@ -1,0 +1,35 @@
+package worker
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A worker without a domain polls the queue without one. When domains are set
+// only these are polled, and NO_DOMAIN stands for that queue: it is never a
+// domain's name.
+func TestDomainsThatArePolled(t *testing.T) {
+	for name, row := range map[string]struct{ set, want []string }{
+		"unset":                     {nil, []string{""}},
+		"one":                       {[]string{"gpu"}, []string{"gpu"}},
+		"one and the queue without": {[]string{"NO_DOMAIN", "gpu"}, []string{"", "gpu"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, h *harness) {
+				h.stage(done, func(o *Options) { o.Domains = Config{Domains: row.set}.domains() })
+				time.Sleep(time.Second)
+				synctest.Wait()
+				var polled []string
+				for _, call := range h.conductor.made("Poll") {
+					polled = append(polled, call.Poll.Domain)
+				}
+				slices.Sort(polled)
+				if polled = slices.Compact(polled); !slices.Equal(polled, row.want) {
+					t.Errorf("polled the domains %q, want %q", polled, row.want)
+				}
+			})
+		})
+	}
+}
