@@ -58,6 +58,12 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(branch)),
 				slog.String("state", state), slog.String("reason", reason))
 		},
+		LateLanding: func(repository txn.Repository, target txn.Branch, published, late txn.CommitID) {
+			process.Metrics.LateLanding()
+			process.Log.Warn("late landing: a commit of a step above the one it published",
+				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(target)),
+				slog.String(telemetry.KeyCommit, string(late)), slog.String("published", string(published)))
+		},
 	}
 	return worker.Parts{
 		Conductor: server, ConductorURL: config.Conductor.ServerURL,

@@ -70,6 +70,9 @@ type Cleaner struct {
 	// Decided hears what became of each branch: deleted, kept or failed; nil when
 	// nobody listens.
 	Decided func(repository txn.Repository, branch txn.Branch, state, reason string)
+	// LateLanding hears of a commit of a step above the one that its completed
+	// publish put out; nil when nobody listens.
+	LateLanding func(repository txn.Repository, target txn.Branch, published, late txn.CommitID)
 }
 
 // The states of a branch after a cleanup; also a metric label.
@@ -158,7 +161,10 @@ func (e *execution) cleanStep(ctx context.Context, task txn.Task, staged txn.Sta
 	if err := e.readWorkflow(ctx, task.Workflow); err != nil {
 		return err
 	}
-	return e.clean(ctx, staged.Repository, branches)
+	if err := e.clean(ctx, staged.Repository, branches); err != nil {
+		return err
+	}
+	return e.reportLateLandings(ctx, staged.Repository, staged.Key)
 }
 
 // cleanWorkflow cleans the branches of all steps of a workflow, in the
@@ -183,6 +189,9 @@ func (e *execution) cleanWorkflow(ctx context.Context, workflow txn.WorkflowID) 
 		}
 		if err == nil {
 			err = e.clean(ctx, repository, branches)
+		}
+		if err == nil {
+			err = e.reportLateLandings(ctx, repository, "")
 		}
 		var stale *txn.StaleAttemptError
 		switch {
@@ -353,6 +362,42 @@ func (e *execution) history(ctx context.Context, repository txn.Repository, bran
 		return "", nil, false, fmt.Errorf("read the history of %s: %w", branch, err)
 	}
 	return head, commits, reached, nil
+}
+
+// reportLateLandings looks above each publication that a completed publish of the
+// workflow put out, or of one step only: without the hard fence a merge that an
+// older attempt had sent may land there. It is reported and never rolled back,
+// and what is seen is what has landed by now.
+func (e *execution) reportLateLandings(ctx context.Context, repository txn.Repository, only txn.LogicalTaskKey) error {
+	defer e.attempt.Phase("late_landings")()
+	for _, task := range e.workflow.Tasks {
+		var output struct {
+			Publication txn.Publication `json:"publication"`
+		}
+		if !task.Type.IsPublish() || task.Status != txn.TaskCompleted || json.Unmarshal(task.Output, &output) != nil || output.Publication.Commit == "" {
+			continue
+		}
+		workspace, ok := workspaceOf(task)
+		staged, err := txn.StagedOf(task)
+		if !ok || err != nil || workspace.Repository != repository || (only != "" && staged.Key != only) || !e.Allowed.Allows(repository, workspace.Branch) {
+			continue
+		}
+		published := output.Publication.Commit
+		head, above, reached, err := e.history(ctx, repository, workspace.Branch, published)
+		switch {
+		case err != nil:
+			return err
+		case head == published || !reached:
+			continue
+		}
+		for _, late := range txn.LateLandings(staged.Key, above) {
+			e.problem(fmt.Errorf("%s holds %s of this step above the %s that it published: an older attempt's merge landed late; inspect it, and revert it if it is not wanted", workspace.Branch, late, published))
+			if e.LateLanding != nil {
+				e.LateLanding(repository, workspace.Branch, published, late)
+			}
+		}
+	}
+	return nil
 }
 
 // repositoriesOf is every repository that the workflow's tasks of ours were

@@ -82,7 +82,7 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	server := lakefstest.NewServer()
 	b := &bench{t: t, lake: server.Client(t), deletes: &deletes{next: server.Transport()}, workflows: workflows{}}
-	b.repo, b.first = lakefstest.NewRepository(t, b.lake, map[string]string{"data/a": "1"}, lakefstest.Allow(lakefstest.RuleBranches))
+	b.repo, b.first = lakefstest.NewRepository(t, b.lake, map[string]string{"data/a": "1"}, lakefstest.Allow(lakefstest.RuleBranches), lakefstest.Allow(lakefstest.RuleTree))
 	recorded, err := lakefs.New(server.Config(), b.deletes)
 	if err != nil {
 		t.Fatal(err)
@@ -353,6 +353,47 @@ func TestMark(t *testing.T) {
 	b.kept(b.run(b.afterStep(noOp)), mark, "its merge may still land")
 	b.publish(noOp, b.first, b.first, "", name.Execution)
 	b.deleted(b.run(b.afterStep(noOp)), mark)
+}
+
+// An older attempt's merge that lands after the step has published is reported,
+// once by each cleanup, and left where it is.
+func TestLateLandingIsReported(t *testing.T) {
+	t.Parallel()
+	for name, task := range map[string]func(*bench, txn.Staged) txn.Task{
+		"after the step": func(b *bench, s txn.Staged) txn.Task { return b.afterStep(s) },
+		"of a workflow":  func(b *bench, _ txn.Staged) txn.Task { return b.ofWorkflow(workflow) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			var told []txn.CommitID
+			b.cleaner.LateLanding = func(_ txn.Repository, _ txn.Branch, published, late txn.CommitID) {
+				told = append(told, published, late)
+			}
+			staged := b.stage(0, "2")
+			published := b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+			b.workflow(txn.WorkflowRunning, txn.Task{
+				ID: "publish", Workflow: workflow, Type: txn.TypePublish, ReferenceName: "prepare_publish", Status: txn.TaskCompleted,
+				Input:  raw(t, map[string]any{"workspace": b.workspace(), "staged": staged}),
+				Output: raw(t, map[string]any{"publication": txn.Publication{Commit: published, Outcome: txn.OutcomePublished}}),
+			})
+			if result := b.run(task(b, staged)); len(result.Errors) != 0 || len(told) != 0 {
+				t.Errorf("nothing landed late: %+v, told %v", result, told)
+			}
+			older := txn.Staged{
+				Repository: b.repo, Branch: "main", InputRef: b.first, Commit: b.first, Prefix: "data/", Key: key(), Task: "stage",
+				PollCount: 1, StartTime: 1764443290123, Execution: b.executionAt(0), NoOp: true,
+			}
+			late := b.publish(older, published, published, published, b.executionAt(0))
+			result := b.run(task(b, staged))
+			if len(result.Errors) != 1 || !strings.Contains(result.Errors[0], "main holds "+string(late)+" of this step above the "+string(published)) {
+				t.Errorf("%+v", result)
+			}
+			if !slices.Equal(told, []txn.CommitID{published, late}) {
+				t.Errorf("told %v", told)
+			}
+		})
+	}
 }
 
 // Nothing is deleted but this Conductor's branches of this workflow.

@@ -122,7 +122,7 @@ func StepOpen(workflow Workflow, name StagingName) bool {
 			}
 		case task.Type.IsPublish():
 			// A publish whose input cannot be read could be any step's: fail closed.
-			staged, err := stagedInput(task)
+			staged, err := StagedOf(task)
 			if err != nil || hashPart(string(staged.Key), 8) == name.Key {
 				return true
 			}
@@ -131,7 +131,8 @@ func StepOpen(workflow Workflow, name StagingName) bool {
 	return false
 }
 
-func stagedInput(task Task) (Staged, error) {
+// StagedOf is the staged reference that a publish or cleanup task was given.
+func StagedOf(task Task) (Staged, error) {
 	d, err := parseDocument("", task.Input, nil)
 	if err != nil {
 		return Staged{}, err

@@ -265,6 +265,19 @@ func (e *UnexpectedLandingError) Error() string {
 	return fmt.Sprintf("%s was raced: the merge landed as %s, expected on %s, but %s; inspect the branch", e.Branch, e.Landed, e.ExpectedHead, e.What)
 }
 
+// LateLandings is the commits of a step above the one that its completed publish
+// put out: an older attempt's merge that landed after it. The commits are those
+// above the published one, newest first.
+func LateLandings(key LogicalTaskKey, above []Commit) []CommitID {
+	var late []CommitID
+	for _, commit := range above {
+		if record, err := ParseRecord(commit.Metadata); err == nil && record.Phase == PhaseConfirm && record.Key == key {
+			late = append(late, commit.ID)
+		}
+	}
+	return late
+}
+
 // Outcome is how a publication ended; also a metric label.
 type Outcome string
 
