@@ -91,8 +91,9 @@ func printHistory(log []commit) {
 		fmt.Printf("\n  %s  %s\n", short(c.ID), c.Message)
 		rows := [][]string{}
 		for _, key := range []string{
-			"phase", "logical_task_key", "workflow_id", "task_id", "retry_count", "execution_id", "input_ref",
-			"target_branch", "prefix", "staging_branch", "staging_commit", "source_commit", "expected_head", "supersedes",
+			"version", "phase", "logical_task_key", "workflow_id", "task_id", "retry_count", "execution_id", "input_ref",
+			"target_branch", "prefix", "staging_branch", "staging_commit", "staging_execution_id",
+			"source_commit", "expected_head", "supersedes",
 		} {
 			if v, ok := c.Metadata["perago."+key]; ok {
 				rows = append(rows, []string{"    perago." + key, v})
