@@ -339,6 +339,8 @@ func tooLongPoll(b *bench) {
 
 func plainInProgress(b *bench) {
 	_, first := b.one(nil)
+	// Start times are in milliseconds, and virtual time stands still by itself.
+	b.pass(5 * time.Millisecond)
 	b.must(b.Client.Update(b.ctx, txn.TaskResult{Task: first.ID, Workflow: first.Workflow, Status: txn.TaskInProgress}))
 	back := b.task(first.ID)
 	b.equal("status", back.Status, txn.TaskScheduled)
@@ -515,7 +517,7 @@ func retryWorkflow(b *bench) {
 	b.fail(first, txn.TaskFailedWithTerminalError, "never")
 	b.wait(workflow, txn.WorkflowFailed)
 	b.must(b.Operator.Retry(b.ctx, workflow))
-	b.wait(workflow, txn.WorkflowRunning)
+	b.equal("reason", b.wait(workflow, txn.WorkflowRunning).Reason, "")
 	second := b.poll(first.Type, "second")
 	b.retried(first, second)
 	b.update(second, txn.TaskCompleted, nil)
@@ -568,7 +570,7 @@ func (b *bench) rerunning() (workflow txn.WorkflowID, zombie txn.Task) {
 	b.fail(zombie, txn.TaskFailedWithTerminalError, "from elsewhere")
 	b.wait(workflow, txn.WorkflowFailed)
 	b.must(b.Operator.Rerun(b.ctx, workflow, zombie.ID))
-	b.wait(workflow, txn.WorkflowRunning)
+	b.equal("reason", b.wait(workflow, txn.WorkflowRunning).Reason, "")
 	return workflow, zombie
 }
 

@@ -68,7 +68,7 @@ func (s *Server) start(request startRequest) (txn.WorkflowID, *refusal) {
 		if !ok {
 			known = newTaskDefinition(definition.Tasks[i].Name)
 		}
-		definition.Tasks[i].TaskDefinition = clone(known)
+		definition.Tasks[i].TaskDefinition = known
 	}
 	now := s.milliseconds()
 	w := &workflow{
