@@ -19,6 +19,10 @@ import (
 // IN_PROGRESS for the worker, with its input and its complete definition as the
 // server sent them: numbers are not rounded.
 //
+// A poll that waits neither wakes up for a task scheduled meanwhile nor returns
+// it: the next poll does. More than five seconds of waiting are refused. Both
+// were seen on Conductor 3.15.0 and are rows of the contract.
+//
 // When the answer is lost (retryable) the server may have handed out tasks that
 // nobody runs; it hands them out again after their response timeout.
 func (c *Client) Poll(ctx context.Context, request txn.PollRequest) ([]txn.Task, error) {
