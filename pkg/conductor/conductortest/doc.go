@@ -5,9 +5,10 @@
 // The memory server does what the real one was seen to do (Conductor 3.15.0) as
 // far as a row of [Contract] holds it, and no more: SIMPLE tasks one after the
 // other, retries, response timeouts, domains, optional tasks, failure workflows,
-// and what operators do to workflows. It knows no other task type, no total or
-// poll timeout and no list of domains, and refuses a definition that asks for
-// one, so that a test cannot rely on what nobody has compared.
+// and what operators do to workflows. It knows no other task type and no list of
+// domains, and refuses a definition that asks for one, so that a test cannot rely
+// on what nobody has compared. Total and poll timeouts of a TaskDef are stored,
+// shown and never acted on.
 //
 // In one respect it is better than the real server: a timeout is never late. The
 // real one looks when its sweeper gets round to it.
