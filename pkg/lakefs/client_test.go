@@ -139,6 +139,13 @@ var calls = []struct {
 		_, err := c.Merge(ctx, txn.Merge{Repository: repo, Source: id("a"), Destination: main, Message: "m", Metadata: map[string]string{"k": "v"}})
 		return err
 	}},
+	{getProtection, `[]`, 200, func(ctx context.Context, c *Client) error {
+		_, _, err := c.protection(ctx, repo)
+		return err
+	}},
+	{setProtection, "", 204, func(ctx context.Context, c *Client) error {
+		return c.setProtection(ctx, repo, []string{"main"}, "v1")
+	}},
 	{createRepository, `{"id":"repo"}`, 201, func(ctx context.Context, c *Client) error {
 		return c.CreateRepository(ctx, repo, "local://repo", main)
 	}},
@@ -226,6 +233,8 @@ func TestNamesAreCheckedBeforeSending(t *testing.T) {
 			"merge source":      second(client.Merge(ctx, txn.Merge{Repository: repo, Source: txn.CommitID(name), Destination: main})),
 			"branch source":     client.CreateBranch(ctx, repo, "b", txn.CommitID(name)),
 			"read object":       second(client.ReadObject(ctx, repo, txn.CommitID(name), "p")),
+			"protect":           second(client.Protect(ctx, repo, txn.Branch(name))),
+			"protect in":        second(client.Protect(ctx, txn.Repository(name), main)),
 			"hook runs":         second(client.HookRuns(ctx, repo, txn.CommitID(name))),
 			"hook runs in":      second(client.HookRuns(ctx, txn.Repository(name), id("a"))),
 		} {

@@ -112,6 +112,5 @@ func (s *Secret) UnmarshalText(text []byte) error {
 
 func (s Secret) String() string               { return redacted }
 func (s Secret) GoString() string             { return redacted }
-func (s Secret) Format(f fmt.State, _ rune)   { _, _ = f.Write([]byte(redacted)) }
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 func (s Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }

@@ -200,6 +200,9 @@ func (c *call) kindOf(status int, message string) error {
 	case http.StatusGone:
 		return txn.ErrGone
 	case http.StatusPreconditionFailed:
+		if c.operation == setProtection {
+			return txn.ErrConflict
+		}
 		return txn.ErrHookRefused
 	}
 	return nil

@@ -22,6 +22,8 @@ const (
 	createCommit     operation = "create commit"
 	mergeCommit      operation = "merge"
 	createRepository operation = "create repository"
+	getProtection    operation = "get branch protection"
+	setProtection    operation = "set branch protection"
 )
 
 // once holds the operations that are not idempotent: done twice is not done
@@ -31,6 +33,8 @@ var once = map[operation]bool{
 	createCommit:     true,
 	mergeCommit:      true,
 	createRepository: true,
+	// Against a version: done again, it is refused.
+	setProtection: true,
 }
 
 // repeated is the retry policy: what the client may send again by itself.
@@ -47,6 +51,7 @@ var repeated = map[operation]bool{
 	listBranches:  true,
 	listRuns:      true,
 	listHookRuns:  true,
+	getProtection: true,
 	uploadObject:  true,
 	deleteObjects: true,
 	deleteBranch:  true,

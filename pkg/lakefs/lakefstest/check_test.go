@@ -167,6 +167,22 @@ func TestCheckPassesWhatIsSound(t *testing.T) {
 	s.no(err)
 }
 
+// A tree that is not empty is not the tree "" of a repository's first commit.
+func TestCheckFindsATreeThatIsNotEmpty(t *testing.T) {
+	t.Parallel()
+	client := NewServer().Client(t)
+	repo, first := NewRepository(t, client, nil, Expect(RuleTree))
+	s := &suite{T: t, client: client}
+	foreign := s.land(repo, s.on(repo, "foreign", first, map[string]string{"x": "y"}).ID)
+	meta := newPublication(t, nil).meta
+	for _, key := range []string{"perago.input_ref", "perago.staging_commit", "perago.source_commit"} {
+		meta[key] = string(first)
+	}
+	meta["perago.expected_head"] = string(foreign)
+	_, err := client.Merge(t.Context(), txn.Merge{Repository: repo, Source: first, Destination: DefaultBranch, Message: "m", Metadata: meta})
+	s.no(err)
+}
+
 func TestCheckFindsMissingMetadata(t *testing.T) {
 	t.Parallel()
 	for _, key := range append(slices.Clone(commonKeys), confirmKeys...) {
@@ -328,16 +344,37 @@ func TestCheckReportsAllAtOnce(t *testing.T) {
 	}
 }
 
-// A hook that cannot run fails the merge, instead of being left out.
+// A hook that cannot run fails the commit of it, instead of being left out.
 func TestServerRunsNoHookSilently(t *testing.T) {
 	t.Parallel()
 	server := NewServer()
 	client := server.Client(t)
 	repo, first := NewRepository(t, client, nil)
 	s := &suite{T: t, client: client}
+	for name, file := range map[string]string{
+		"webhook": "name: contract\non:\n  pre-merge:\nhooks:\n  - id: the_hook\n    type: webhook\n    properties:\n      url: http://127.0.0.1/\n",
+		"event":   "name: contract\non:\n  pre-commit:\nhooks:\n  - id: the_hook\n    type: lua\n    properties:\n      script: print(1)\n",
+		"if":      "name: contract\non:\n  pre-merge:\nhooks:\n  - id: the_hook\n    type: lua\n    if: failure()\n    properties:\n      script: print(1)\n",
+	} {
+		s.branch(repo, txn.Branch(name), first)
+		Put(t, client, repo, txn.Branch(name), map[string]string{"_lakefs_actions/contract.yaml": file})
+		_, err := client.CreateCommit(t.Context(), repo, txn.Branch(name), "m", nil)
+		if !errors.Is(err, txn.ErrUnknownOutcome) || !strings.Contains(err.Error(), "501") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A test's own hook, and a server that runs none.
+func TestServerHooks(t *testing.T) {
+	t.Parallel()
+	server := NewServer()
+	client := server.Client(t)
+	repo, first := NewRepository(t, client, nil)
+	s := &suite{T: t, client: client}
 	with := s.on(repo, "with", first, map[string]string{"_lakefs_actions/contract.yaml": refusingAction})
-	_, err := client.Merge(t.Context(), txn.Merge{Repository: repo, Source: with.ID, Destination: DefaultBranch, Message: "m"})
-	if !errors.Is(err, txn.ErrUnknownOutcome) || s.head(repo, DefaultBranch) != first {
+	merge := txn.Merge{Repository: repo, Source: with.ID, Destination: DefaultBranch, Message: "m", Metadata: map[string]string{"k": "v"}}
+	if _, err := client.Merge(t.Context(), merge); !errors.Is(err, txn.ErrHookRefused) || s.head(repo, DefaultBranch) != first {
 		t.Errorf("%v", err)
 	}
 	server.Hook = func(file []byte, merge PreMerge) error {
@@ -347,8 +384,17 @@ func TestServerRunsNoHookSilently(t *testing.T) {
 		}
 		return nil
 	}
-	merged, err := client.Merge(t.Context(), txn.Merge{Repository: repo, Source: with.ID, Destination: DefaultBranch, Message: "m", Metadata: map[string]string{"k": "v"}})
+	merged, err := client.Merge(t.Context(), merge)
 	if err != nil || s.head(repo, DefaultBranch) != merged {
 		t.Errorf("%v", err)
+	}
+	server.Hook, server.ActionsOff = nil, true
+	merge.Message = "with the actions off"
+	merged, err = client.Merge(t.Context(), merge)
+	if err != nil || s.head(repo, DefaultBranch) != merged {
+		t.Errorf("%v", err)
+	}
+	if runs, err := client.HookRuns(t.Context(), repo, merged); err != nil || len(runs) != 0 {
+		t.Errorf("%v, %v", runs, err)
 	}
 }

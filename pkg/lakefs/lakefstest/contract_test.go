@@ -1,8 +1,6 @@
 package lakefstest
 
 import (
-	"bytes"
-	"errors"
 	"net/http"
 	"testing"
 
@@ -19,7 +17,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestContract(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		server := NewServer()
-		server.Hook = runRefusal
 		Contract(t, func(*testing.T) Subject {
 			return Subject{Config: server.Config(), Transport: server.Transport()}
 		})
@@ -38,12 +35,4 @@ func TestContract(t *testing.T) {
 			}, Transport: transport}
 		})
 	})
-}
-
-// runRefusal is the memory server's hook for the one script of the contract.
-func runRefusal(file []byte, _ PreMerge) error {
-	if bytes.Contains(file, []byte(refusal)) {
-		return errors.New("refused by the contract")
-	}
-	return errors.New("no such script")
 }

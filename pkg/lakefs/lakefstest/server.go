@@ -26,12 +26,12 @@ import (
 // Server is a lakeFS in memory, as an http.Handler. The contract holds it to
 // what the real server does. Make one with NewServer.
 type Server struct {
-	// Hook runs an action file of a merge's source commit, before the merge
-	// moves the branch; an error refuses the merge with its text. It is asked
-	// under the server's lock. A merge whose source holds action files while
-	// this is nil fails with 501, so that no test believes in a hook that did
-	// not run.
+	// Hook, when it is set, is asked in the place of the script of each hook in
+	// an action file of a merge's source commit; an error refuses the merge with
+	// its text. It is asked under the server's lock.
 	Hook func(actionFile []byte, merge PreMerge) error
+	// ActionsOff is a lakeFS that was told to run no actions.
+	ActionsOff bool
 
 	key, secret string
 	mux         *http.ServeMux
@@ -41,6 +41,7 @@ type Server struct {
 	// namespaces are the storage namespaces in use.
 	namespaces map[string]bool
 	objects    int
+	runs       int64
 }
 
 // PreMerge is what a pre-merge hook sees.
@@ -162,6 +163,7 @@ func (s *Server) routes() {
 		"GET /user":                      (*Server).user,
 		"POST /repositories":             (*Server).createRepository,
 		"GET /repositories/{repository}": (*Server).getRepository,
+		"GET /repositories/{repository}/settings/branch_protection":        (*Server).protection,
 		"PUT /repositories/{repository}/settings/branch_protection":        (*Server).protect,
 		"GET /repositories/{repository}/branches":                          (*Server).listBranches,
 		"POST /repositories/{repository}/branches":                         (*Server).createBranch,
@@ -175,6 +177,8 @@ func (s *Server) routes() {
 		"GET /repositories/{repository}/refs/{reference}/objects/ls":       (*Server).listObjects,
 		"GET /repositories/{repository}/refs/{reference}/objects":          (*Server).getObject,
 		"POST /repositories/{repository}/refs/{reference}/merge/{branch}":  (*Server).merge,
+		"GET /repositories/{repository}/actions/runs":                      (*Server).listRuns,
+		"GET /repositories/{repository}/actions/runs/{run}/hooks":          (*Server).listHookRuns,
 	} {
 		method, route, _ := strings.Cut(pattern, " ")
 		s.mux.HandleFunc(method+" "+api+route, func(w http.ResponseWriter, r *http.Request) { s.handle(w, r, handle) })
@@ -210,6 +214,10 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, handle handler) 
 	if refused != nil {
 		writeJSON(w, refused.status, map[string]string{"message": refused.message})
 		return
+	}
+	if versioned, ok := result.body.(withVersion); ok {
+		w.Header().Set("ETag", versioned.version)
+		result.body = versioned.body
 	}
 	switch body := result.body.(type) {
 	case nil:
@@ -248,6 +256,7 @@ type repository struct {
 	trees                        map[string]*tree
 	// protected are patterns of branch names.
 	protected []string
+	runs      []*actionRun
 }
 
 type branch struct {
@@ -416,6 +425,33 @@ func (s *Server) getRepository(request *http.Request, _ []byte) (answer, *refuse
 	return answer{http.StatusOK, r.show()}, nil
 }
 
+func (s *Server) protection(request *http.Request, _ []byte) (answer, *refuse) {
+	r, refused := s.repository(request)
+	if refused != nil {
+		return answer{}, refused
+	}
+	rules := []map[string]string{}
+	for _, pattern := range r.protected {
+		rules = append(rules, map[string]string{"pattern": pattern})
+	}
+	return answer{http.StatusOK, withVersion{r.protectionVersion(), rules}}, nil
+}
+
+// withVersion is a body whose version is in the answer's header.
+type withVersion struct {
+	version string
+	body    any
+}
+
+// protectionVersion is "" where there is no rule.
+func (r *repository) protectionVersion() string {
+	if len(r.protected) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(strings.Join(r.protected, "\n")))
+	return hex.EncodeToString(sum[:])
+}
+
 func (s *Server) protect(request *http.Request, body []byte) (answer, *refuse) {
 	r, refused := s.repository(request)
 	if refused != nil {
@@ -427,10 +463,20 @@ func (s *Server) protect(request *http.Request, body []byte) (answer, *refuse) {
 	if refused != nil {
 		return answer{}, refused
 	}
+	if match := request.Header["If-Match"]; len(match) > 0 {
+		switch match[0] {
+		case "":
+			return answer{}, refusef(http.StatusBadRequest, "Invalid format for parameter If-Match: parameter 'If-Match' is empty, can't bind its value")
+		case r.protectionVersion():
+		default:
+			return answer{}, refusef(http.StatusPreconditionFailed, "Precondition failed")
+		}
+	}
 	r.protected = nil
 	for _, rule := range rules {
 		r.protected = append(r.protected, rule.Pattern)
 	}
+	slices.Sort(r.protected)
 	return answer{http.StatusNoContent, nil}, nil
 }
 
@@ -829,7 +875,11 @@ func (s *Server) commit(request *http.Request, body []byte) (answer, *refuse) {
 		if !changed && !in.AllowEmpty {
 			return answer{}, refusef(http.StatusBadRequest, "commit: no changes")
 		}
-		made.MetaRangeID = r.keep(newTree(next)).id
+		t := newTree(next)
+		if _, refused := actionsOf(t); refused != nil && !s.ActionsOff {
+			return answer{}, refusef(refused.status, "prepare-commit hook aborted, run id 'memory': %s", refused.message)
+		}
+		made.MetaRangeID = r.keep(t).id
 	}
 	c := r.add(made)
 	b.head, b.staging = c.ID, map[string]*entry{}
@@ -899,27 +949,6 @@ func (s *Server) merge(request *http.Request, body []byte) (answer, *refuse) {
 	}
 	b.head = c.ID
 	return answer{http.StatusOK, map[string]string{"reference": c.ID}}, nil
-}
-
-func (s *Server) runHooks(r *repository, branch string, source, c *commit) *refuse {
-	t := r.trees[source.MetaRangeID]
-	if t == nil {
-		return nil
-	}
-	for _, p := range t.paths {
-		if !strings.HasPrefix(p, "_lakefs_actions/") {
-			continue
-		}
-		if s.Hook == nil {
-			return refusef(http.StatusNotImplemented, "the memory server has nothing to run %s with", p)
-		}
-		if err := s.Hook(t.entries[p].data, PreMerge{
-			Repository: r.id, Branch: branch, Source: source.ID, Commit: c.ID, Parents: c.Parents, Metadata: c.Metadata,
-		}); err != nil {
-			return refusef(http.StatusPreconditionFailed, "update branch %s: pre-merge hook aborted, run id 'memory': 1 error occurred:\n\t* %v\n\n", branch, err)
-		}
-	}
-	return nil
 }
 
 // mergeBase is the latest commit that both come from. Every commit of a
