@@ -51,6 +51,7 @@ func New(cfg Config, transport http.RoundTripper) (*Client, error) {
 		plain: client, repeating: newRepeater(client),
 		endpoint: strings.TrimSuffix(base, apiPath),
 		redact:   newRedactor(cfg.AccessKeyID, cfg.SecretAccessKey.Reveal()),
+		largest:  largestAnswer,
 	}
 	api, err := apigen.NewClient(base, func(c *apigen.Client) error { c.Client = s; return nil })
 	if err != nil {
@@ -78,7 +79,7 @@ const (
 )
 
 // errTooLarge is not asked for again: it would be as large again.
-var errTooLarge = fmt.Errorf("the answer is larger than %d bytes", largestAnswer)
+var errTooLarge = errors.New("the answer is too large to be lakeFS's")
 
 // call is one call of the API: what it is, how its answer is read, and what
 // became of it. It travels in the request's context. Only the goroutine that
@@ -156,7 +157,7 @@ func (c *call) accept(response *http.Response) error {
 	}
 	limit := int64(largestRefusal)
 	if response.StatusCode == c.want {
-		limit = largestAnswer
+		limit = c.sender.largest
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	_ = response.Body.Close()
@@ -195,6 +196,8 @@ type sender struct {
 	key      string
 	secret   Secret
 	redact   redactor
+	// largest is how much of a success is read, in bytes.
+	largest int64
 	// plain sends once, repeating by the policy of mayRepeat.
 	plain     *http.Client
 	repeating *retryablehttp.Client
