@@ -38,6 +38,8 @@ type fleet struct {
 	repo      txn.Repository
 	// first is the commit that the workflows of a test start from.
 	first txn.CommitID
+	// allowed is the workers' allow-list.
+	allowed string
 
 	stage, publish, cleanup *process
 }
@@ -53,6 +55,8 @@ type setup struct {
 	expect []lakefstest.Expectation
 	// without leaves one worker out, for a test that starts its own.
 	without string
+	// repositories is the workers' allow-list; the fleet's own one when empty.
+	repositories string
 }
 
 // newFleet is newFleetOf a repository with these files.
@@ -69,6 +73,7 @@ func newFleetOf(t testing.TB, s setup) *fleet {
 	f.conductor, f.lake = clients(t, f.servers)
 	f.operator = conductortest.NewOperator(f.servers.ConductorURL, nil)
 	f.repo, f.first = lakefstest.NewRepository(t, f.lake, s.files, s.expect...)
+	f.allowed = cmp.Or(s.repositories, string(f.repo))
 
 	begin := func(name string, env ...string) *process {
 		if name == s.without {
@@ -170,7 +175,7 @@ func clients(t testing.TB, servers stack.Servers) (*conductor.Client, *lakefs.Cl
 
 // env is a worker's environment; later entries win.
 func (f *fleet) env(more ...string) []string {
-	return append(workerEnv(f.servers, "PERAGO_DOMAINS="+f.domain, "PERAGO_CONDUCTOR_ID="+f.domain, "PERAGO_ALLOWED_REPOSITORIES="+string(f.repo)), more...)
+	return append(workerEnv(f.servers, "PERAGO_DOMAINS="+f.domain, "PERAGO_CONDUCTOR_ID="+f.domain, "PERAGO_ALLOWED_REPOSITORIES="+f.allowed), more...)
 }
 
 func workerEnv(servers stack.Servers, more ...string) []string {
