@@ -53,8 +53,9 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		Allowed:  process.Config.Allowed(),
 		TTL:      config.Cleanup.TTL,
 		Now:      time.Now,
-		Decided: func(repository txn.Repository, branch txn.Branch, state, reason string) {
+		Decided: func(workflow txn.WorkflowID, repository txn.Repository, branch txn.Branch, state, reason string) {
 			process.Log.Info("branch decided",
+				slog.String(telemetry.KeyWorkflow, string(workflow)),
 				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(branch)),
 				slog.String("state", state), slog.String("reason", reason))
 		},
@@ -73,6 +74,8 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 			}
 			return func(ctx context.Context, a *worker.Attempt) (map[string]any, error) {
 				result, err := cleaner.Run(ctx, a.Task, a)
+				process.Metrics.StagingBranches(cleanup.StateDeleted, len(result.Deleted))
+				process.Metrics.StagingBranches(cleanup.StateKept, len(result.Kept))
 				return result.Output(), err
 			}
 		},

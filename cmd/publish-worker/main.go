@@ -55,7 +55,8 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 				process.Metrics.InDoubt()
 			}
 		},
-		Merged: process.Metrics.Merged,
+		Rejected: func(reason string) { process.Metrics.FenceRejection("publish", reason) },
+		Merged:   process.Metrics.Merged,
 	}
 	return worker.Parts{
 		Conductor: server, ConductorURL: config.Conductor.ServerURL,

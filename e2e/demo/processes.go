@@ -153,9 +153,6 @@ func (d *demo) env() []string {
 		// So that the refused workflow's staging branch goes at once. In
 		// production it stays for a day, for the operator who retries.
 		"PERAGO_SWEEP_TTL=0s",
-		// The files of a workflow may go when it has ended; the demo still
-		// wants to compare them with what was published.
-		"PERAGO_SWEEP_INTERVAL=1h",
 	}
 }
 

@@ -69,7 +69,7 @@ type Cleaner struct {
 	Now func() time.Time
 	// Decided hears what became of each branch: deleted, kept or failed; nil when
 	// nobody listens.
-	Decided func(repository txn.Repository, branch txn.Branch, state, reason string)
+	Decided func(workflow txn.WorkflowID, repository txn.Repository, branch txn.Branch, state, reason string)
 	// LateLanding hears of a commit of a step above the one that its completed
 	// publish put out; nil when nobody listens.
 	LateLanding func(repository txn.Repository, target txn.Branch, published, late txn.CommitID)
@@ -441,6 +441,6 @@ func (e *execution) problem(err error) {
 
 func (e *execution) decided(repository txn.Repository, branch txn.Branch, state, reason string) {
 	if e.Decided != nil {
-		e.Decided(repository, branch, state, reason)
+		e.Decided(e.workflow.ID, repository, branch, state, reason)
 	}
 }

@@ -89,7 +89,9 @@ func newBench(t *testing.T) *bench {
 	}
 	b.cleaner = &cleanup.Cleaner{
 		Lake: recorded, Workflows: b.workflows, Identity: identity, Allowed: txn.AllowList{"*"}, TTL: ttl, Now: time.Now,
-		Decided: func(_ txn.Repository, _ txn.Branch, state, _ string) { b.states = append(b.states, state) },
+		Decided: func(_ txn.WorkflowID, _ txn.Repository, _ txn.Branch, state, _ string) {
+			b.states = append(b.states, state)
+		},
 	}
 	b.workflow(txn.WorkflowRunning)
 	return b

@@ -77,6 +77,9 @@ type Publisher struct {
 	// Unfenced hears of a landed commit that the hard fence did not hold for
 	// although it is required; nil when nobody listens.
 	Unfenced func(txn.Task, txn.CommitID)
+	// Rejected hears why the publish fence refused a publication; nil when nobody
+	// listens.
+	Rejected func(reason string)
 	// Published counts how publications end, Merged how long a merge took; nil
 	// when nobody counts.
 	Published func(txn.Outcome, txn.Fence)
@@ -110,12 +113,35 @@ func (p *Publisher) Run(ctx context.Context, task txn.Task, attempt Attempt) (Re
 	if publication != nil && p.Published != nil && txn.ResultOf(err).Update {
 		p.Published(publication.Outcome, publication.Fence)
 	}
+	if reason := rejection(err); reason != "" && p.Rejected != nil {
+		p.Rejected(reason)
+	}
 	result := Result{Publication: publication}
 	if err == nil {
 		workspace := run.input.Workspace.At(publication.Commit)
 		result.Workspace = &workspace
 	}
 	return result, err
+}
+
+// The reasons of the publish fence, as metric labels.
+const (
+	rejectedAdvanced = "advanced"
+	rejectedRaced    = "raced"
+	rejectedByHook   = "hook"
+)
+
+// rejection is the reason when an error is the publish fence's.
+func rejection(err error) string {
+	switch {
+	case errors.As(err, new(*txn.PublishFenceError)):
+		return rejectedAdvanced
+	case errors.As(err, new(*txn.PublishRacedError)), errors.As(err, new(*txn.UnexpectedLandingError)):
+		return rejectedRaced
+	case errors.Is(err, txn.ErrHookRefused) && refusedByTheHead(err):
+		return rejectedByHook
+	}
+	return ""
 }
 
 // execution is one run of an attempt.

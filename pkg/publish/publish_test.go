@@ -447,6 +447,12 @@ func testRacedMergeIsLoud(t *testing.T, on subject) {
 	var foreign txn.CommitID
 	var outcomes []txn.Outcome
 	b.publisher.Published = func(o txn.Outcome, _ txn.Fence) { outcomes = append(outcomes, o) }
+	rejected := 0
+	b.publisher.Rejected = func(reason string) {
+		if reason == "raced" {
+			rejected++
+		}
+	}
 	result, err := b.run(staged, 0, &attempt{on: func(n int) error {
 		if n == 2 {
 			foreign = b.foreign()
@@ -469,6 +475,9 @@ func testRacedMergeIsLoud(t *testing.T, on subject) {
 	}
 	if diff := cmp.Diff([]txn.Outcome{txn.OutcomeRaced, txn.OutcomeRaced, txn.OutcomeRaced}, outcomes); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
+	}
+	if rejected != 3 {
+		t.Errorf("%d rejections counted, want 3", rejected)
 	}
 }
 

@@ -74,7 +74,7 @@ func (e *execution) nameEmptyTree(ctx context.Context) error {
 
 // sourceBranch makes a branch of this publish's execution. A name whose creation
 // could not be settled is abandoned, and one more is tried under a fresh
-// execution id.
+// execution id. Settling took seconds, so the fence is asked again before.
 func (e *execution) sourceBranch(ctx context.Context, use int, at txn.CommitID) (txn.Branch, error) {
 	for fresh := true; ; fresh = false {
 		name := txn.NewStagingName(e.Identity, e.step.Workflow, e.step.Key, e.task.RetryCount, e.id)
@@ -85,6 +85,9 @@ func (e *execution) sourceBranch(ctx context.Context, use int, at txn.CommitID) 
 			return name.Branch(), nil
 		case !fresh || !errors.Is(err, txn.ErrUnknownOutcome) || ctx.Err() != nil:
 			return "", fmt.Errorf("create branch %s: %w", name.Branch(), err)
+		}
+		if err := e.attempt.Current(ctx); err != nil {
+			return "", err
 		}
 		if e.id, err = e.NewExecutionID(); err != nil {
 			return "", err

@@ -234,6 +234,7 @@ func (e *execution) apply(ctx context.Context, plan projection.Plan) error {
 // createBranch makes the staging branch. A name whose creation could not be
 // settled is abandoned, and one more is tried under a fresh execution id: should
 // the first one still come, it names a whole branch and never a half-written one.
+// Settling took seconds, so the fence is asked again before.
 func (e *execution) createBranch(ctx context.Context) error {
 	defer e.attempt.Phase("branch")()
 	for fresh := true; ; fresh = false {
@@ -245,6 +246,9 @@ func (e *execution) createBranch(ctx context.Context) error {
 			return nil
 		case !fresh || !errors.Is(err, txn.ErrUnknownOutcome) || ctx.Err() != nil:
 			return fmt.Errorf("create branch %s: %w", branch, err)
+		}
+		if err := e.attempt.Current(ctx); err != nil {
+			return err
 		}
 		if e.staged.Execution, err = e.NewExecutionID(); err != nil {
 			return err

@@ -327,6 +327,39 @@ func TestBranchIsExclusive(t *testing.T) {
 	}
 }
 
+// A name whose creation could not be settled is abandoned and another one tried,
+// unless the attempt has become stale meanwhile.
+func TestUnsettledBranchIsAbandoned(t *testing.T) {
+	t.Parallel()
+	stale := &txn.StaleAttemptError{Reason: txn.StalePollCount}
+	for name, current := range map[string]bool{"still current": true, "stale by then": false} {
+		b := newBench(t, map[string]string{"data/a": "1"})
+		lost := 0
+		next := b.wire.next
+		b.wire.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/branches") && lost == 0 {
+				lost++
+				return nil, errors.New("connection reset by peer")
+			}
+			return next.RoundTrip(r)
+		})
+		a := &attempt{on: func(n int) error {
+			if n == 3 && !current {
+				return stale
+			}
+			return nil
+		}}
+		result, err := b.stager.Run(t.Context(), b.task(b.write(map[string]string{"a": "2"}), nil), a)
+		want := 1
+		if current {
+			want = 2
+		}
+		if errors.Is(err, stale) == current || (current && (err != nil || result.Staged.Commit == b.first)) || b.wire.count(http.MethodPost, "/branches") != want {
+			t.Errorf("%s: %v, %d branches were asked for, put out %+v", name, err, b.wire.count(http.MethodPost, "/branches"), result.Staged)
+		}
+	}
+}
+
 // The whole of many files goes, however many connections there are.
 func TestUploadsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package txn
 import (
 	"encoding/json"
 	"path"
+	"regexp"
 	"strings"
 )
 
@@ -65,33 +66,27 @@ func parseWorkspace(path string, raw json.RawMessage, allowed AllowList) (Worksp
 	return Workspace{Repository: Repository(repository), Branch: Branch(branch), RefType: refType, Ref: ref}, nil
 }
 
+// repositoryName is lakeFS's own rule.
+var repositoryName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{2,62}$`)
+
 func checkRepository(field string, repository Repository) error {
-	if !isName(string(repository), "-.") {
+	if !repositoryName.MatchString(string(repository)) {
 		return Terminalf(field, "%s is not the name of a lakeFS repository", quote(string(repository)))
 	}
 	return nil
 }
 
+// branchName is lakeFS's own rule.
+var branchName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]*$`)
+
 func checkTarget(field string, branch Branch) error {
 	switch {
-	case !isName(string(branch), "-_"):
+	case !branchName.MatchString(string(branch)):
 		return Terminalf(field, "%s is not the name of a lakeFS branch", quote(string(branch)))
 	case strings.HasPrefix(string(branch), BranchNamespace):
 		return Terminalf(field, "%s is in the %s namespace, whose branches are deleted by cleanup; choose another target", quote(string(branch)), BranchNamespace)
 	}
 	return nil
-}
-
-// isName holds letters, digits and the extra characters, and does not begin with
-// one of those.
-func isName(s, extra string) bool {
-	for i, r := range s {
-		letterOrDigit := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-		if !letterOrDigit && (!strings.ContainsRune(extra, r) || (i == 0 && r != '_')) {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // StageInput is the checked input of perago_stage.

@@ -28,7 +28,7 @@ type Config struct {
 	LogLevel            slog.Level    `env:"PERAGO_LOG_LEVEL,default=info" desc:"Lowest level that is logged: debug, info, warn or error"`
 	LogFormat           string        `env:"PERAGO_LOG_FORMAT,default=json" desc:"Log lines on stderr: json or text"`
 	AllowedRepositories []string      `env:"PERAGO_ALLOWED_REPOSITORIES,required" desc:"Repositories and branches a task may touch, separated by commas: repo or repo/branch-glob; * allows all"`
-	ConductorID         string        `env:"PERAGO_CONDUCTOR_ID" desc:"Name of this Conductor in branch names; the same in all processes that share a lake. Default: the server's URL"`
+	ConductorID         string        `env:"PERAGO_CONDUCTOR_ID" desc:"Name of this Conductor in branch names: the same in all processes of one Conductor, another one for each Conductor that shares the lake. Default: the server's URL"`
 	ConductorUIURL      string        `env:"PERAGO_CONDUCTOR_UI_URL" desc:"Address of Conductor's user interface; commits link to their workflow there when it is set"`
 }
 
