@@ -33,6 +33,7 @@ var allowed = map[string][]string{
 	"pkg/lakefs":                  {"pkg/txn"},
 	"pkg/lakefs/lakefstest":       {"pkg/txn", "pkg/lakefs"},
 	"pkg/definition":              {"pkg/txn"},
+	"pkg/fence":                   {"pkg/txn"},
 	"pkg/fault":                   {},
 }
 
