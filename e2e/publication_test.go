@@ -1,14 +1,20 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"perago/pkg/fault"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 )
@@ -210,7 +216,15 @@ func TestStagingBranchComesAndGoes(t *testing.T) {
 func TestBadInputIsTerminalAndWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, map[string]string{"data/a": "1"})
-	f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
+	f.user("prepare", func(task txn.Task) map[string]string {
+		f.unstageable(filepath.Join(f.root, string(task.Workflow)))
+		return map[string]string{"a": "2"}
+	})
+	directory := func(name string) func(map[string]any) {
+		return func(s map[string]any) {
+			s["source"] = map[string]any{"directory": filepath.Join(f.root, "${workflow.workflowId}", name)}
+		}
+	}
 	for _, c := range []struct {
 		name     string
 		change   func(stage map[string]any)
@@ -237,17 +251,18 @@ func TestBadInputIsTerminalAndWritesNothing(t *testing.T) {
 		{"a missing directory", func(s map[string]any) {
 			s["source"] = map[string]any{"directory": "${prepare.output.directory}/missing"}
 		}, txn.TaskFailed, "does not exist"},
-		{"an empty directory", func(s map[string]any) {
-			s["source"] = map[string]any{"directory": filepath.Join(f.root, "${workflow.workflowId}", "empty")}
-		}, txn.TaskFailed, "allow_empty: true"},
+		{"an empty directory", directory("empty"), txn.TaskFailed, "allow_empty: true"},
+		{"a link among the files", directory("linked"), txn.TaskFailedWithTerminalError, `source.directory: "a/link" is a symbolic link`},
+		{"a link to the directory", directory("link"), txn.TaskFailedWithTerminalError, "is a symbolic link"},
+		{"a FIFO among the files", directory("fifo"), txn.TaskFailedWithTerminalError, `source.directory: "pipe" is a `},
+		{"a socket among the files", directory("socket"), txn.TaskFailedWithTerminalError, `source.directory: "listening" is a socket`},
+		{"a name that is not UTF-8", directory("latin"), txn.TaskFailedWithTerminalError, "UTF-8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tasks := step("prepare", "data/", "${workflow.input.workspace}", c.change)
 			tasks[1]["name"] = "perago_stage_once"
 			name := f.register("bad_"+strings.ReplaceAll(c.name, " ", "_"), tasks...)
-			id := f.start(name, map[string]any{"workspace": f.workspace(f.first)})
-			write(t, filepath.Join(f.root, string(id), "empty"), nil)
-			workflow := f.end(id)
+			workflow := f.run(name, map[string]any{"workspace": f.workspace(f.first)})
 			stage := last(t, workflow, "prepare_stage")
 			if stage.Status != c.status || !strings.Contains(stage.Reason, c.sentence) || workflow.Status != txn.WorkflowFailed {
 				t.Errorf("stage is %s: %q; want %s with %q\n%s", stage.Status, stage.Reason, c.status, c.sentence, describe(workflow))
@@ -264,6 +279,85 @@ func TestBadInputIsTerminalAndWritesNothing(t *testing.T) {
 	if f.head() != f.first {
 		t.Error("the branch moved")
 	}
+}
+
+// unstageable makes directories that lakeFS has no form for, each below the
+// workflow's own.
+func (f *fleet) unstageable(own string) {
+	write(f.t, filepath.Join(own, "empty"), nil)
+	for _, name := range []string{"linked/a", "fifo", "socket", "latin"} {
+		write(f.t, filepath.Join(own, name), map[string]string{"file": "x"})
+	}
+	// A socket's path has a limit that the test's folder may be past.
+	socket, err := net.Listen("unix", filepath.Join(os.TempDir(), "perago-"+filepath.Base(own)))
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	// Closing would remove it, also under its new name.
+	socket.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := errors.Join(
+		os.Symlink("/etc/passwd", filepath.Join(own, "linked", "a", "link")),
+		os.Symlink(filepath.Join(own, "fifo"), filepath.Join(own, "link")),
+		syscall.Mkfifo(filepath.Join(own, "fifo", "pipe"), 0o600),
+		os.Rename(socket.Addr().String(), filepath.Join(own, "socket", "listening")),
+		socket.Close(),
+		os.WriteFile(filepath.Join(own, "latin", "caf\xe9"), []byte("x"), 0o644),
+	); err != nil {
+		f.t.Error(err)
+	}
+}
+
+// A server that refuses or fails fails the task, with a sentence to act on, no
+// workspace and nothing published.
+func TestServerFailuresFailTheTask(t *testing.T) {
+	t.Parallel()
+	f := newFleetOf(t, setup{
+		files: map[string]string{"data/a": "1"}, without: "stage-worker",
+		// What a failed stage left on its branch stays until the hard fence or the
+		// TTL settles it; the TTL is 0s here, but the two race.
+		expect: []lakefstest.Expectation{lakefstest.Allow(lakefstest.RuleBranches)},
+	})
+	f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
+	stage := f.behind("stage-worker", f.stageEnv()...)
+	tasks := step("prepare", "data/", "${workflow.input.workspace}", nil)
+	tasks[1]["name"] = "perago_stage_once"
+	name := f.register("failures", tasks...)
+	branches := fault.Match{Method: http.MethodPost, Path: "/branches"}
+	commits := fault.Match{Method: http.MethodPost, Path: "/commits"}
+	for _, c := range []struct {
+		name      string
+		at        fault.Match
+		status    int
+		body      string
+		sentences []string
+	}{
+		{"credentials refused", branches, 401, `{"message": "error authenticating request"}`, []string{"create branch perago-staging-", "lakeFS answered 401", "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"}},
+		{"not permitted", upload, 403, `{"message": "insufficient permissions"}`, []string{"upload data/a", "lakeFS answered 403"}},
+		{"a hook refuses the commit", commits, 412, `{"message": "pre-commit hook: no"}`, []string{"commit perago-staging-", "pre-commit hook: no"}},
+	} {
+		held := stage.lake.Hold(c.at)
+		id := f.start(name, map[string]any{"workspace": f.workspace(f.first)})
+		held.Wait(t, waitTime)
+		held.Answer(c.status, c.body)
+		workflow := f.end(id)
+		failed := last(t, workflow, "prepare_stage")
+		if failed.Status != txn.TaskFailed || workflow.Status != txn.WorkflowFailed || strings.Contains(string(failed.Output), "workspace") {
+			t.Errorf("%s: %s, put out %s", c.name, describe(workflow), failed.Output)
+		}
+		for _, sentence := range c.sentences {
+			if !strings.Contains(failed.Reason, sentence) {
+				t.Errorf("%s: the reason does not say %q: %s", c.name, sentence, failed.Reason)
+			}
+		}
+		if len([]rune(failed.Reason)) > txn.DefaultReasonLength || strings.Contains(failed.Reason, f.servers.SecretAccessKey) {
+			t.Errorf("%s: the reason is %d characters long: %s", c.name, len([]rune(failed.Reason)), failed.Reason)
+		}
+	}
+	if f.head() != f.first {
+		t.Error("the branch moved")
+	}
+	f.stop(stage.process)
 }
 
 // An empty directory replaces everything under the prefix when the task says so.
