@@ -492,14 +492,26 @@ func (s *suite) interrupted() {
 	}
 	s.no(s.client.DeleteBranch(s.Context(), repo, probe))
 
-	// A creation whose answer was lost: the branch is there and goes.
-	_, err = s.with(repo, &lake{createBranch: func(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
-		return errors.Join(s.client.CreateBranch(ctx, repo, name, source), txn.ErrUnknownOutcome)
-	}}).Verify(s.Context())
-	if !errors.Is(err, txn.ErrUnknownOutcome) || !strings.Contains(err.Error(), txn.ProbeBranches) {
+	// A creation whose answer was lost: the branch is there and goes, or it is not.
+	for landed, create := range map[bool]func(context.Context, txn.Repository, txn.Branch, txn.CommitID) error{
+		true:  s.client.CreateBranch,
+		false: func(context.Context, txn.Repository, txn.Branch, txn.CommitID) error { return nil },
+	} {
+		_, err = s.with(repo, &lake{createBranch: func(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
+			return errors.Join(create(ctx, repo, name, source), txn.ErrUnknownOutcome)
+		}}).Verify(s.Context())
+		if !errors.Is(err, txn.ErrUnknownOutcome) || !strings.Contains(err.Error(), txn.ProbeBranches) || strings.Contains(err.Error(), "left behind") {
+			s.Errorf("landed is %v: %v", landed, err)
+		}
+		s.noProbe(repo)
+	}
+	// A branch that is there already is somebody else's.
+	taken := s.target(repo)
+	s.no(s.client.CreateBranch(s.Context(), repo, txn.ProbeBranch(taken.Execution), first))
+	if _, err := taken.Verify(s.Context()); !errors.Is(err, txn.ErrExists) {
 		s.Errorf("%v", err)
 	}
-	s.noProbe(repo)
+	s.no(s.client.DeleteBranch(s.Context(), repo, txn.ProbeBranch(taken.Execution)))
 }
 
 // A commit that comes between is kept, and so is a change to their actions in it.

@@ -114,17 +114,24 @@ func (t Target) command(verb string) string {
 // it, whatever happened.
 func (t Target) onProbe(ctx context.Context, head txn.CommitID, do func(probe txn.Branch) error) (err error) {
 	probe := txn.ProbeBranch(t.Execution)
+	created := t.Lake.CreateBranch(ctx, t.Repository, probe, head)
+	if created != nil {
+		created = fmt.Errorf("create the hidden branch %s: %w", probe, created)
+	}
+	if errors.Is(created, txn.ErrRefused) {
+		// A branch of this name would be somebody else's.
+		return created
+	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
-		// A branch that was never made is not there; one whose creation got no
-		// answer may be.
+		// One whose creation got no answer may not be there.
 		if left := t.Lake.DeleteBranch(ctx, t.Repository, probe); left != nil && !errors.Is(left, txn.ErrNotFound) {
 			err = errors.Join(err, fmt.Errorf("the hidden branch %s is left behind; delete it by hand: %w", probe, left))
 		}
 	}()
-	if err := t.Lake.CreateBranch(ctx, t.Repository, probe, head); err != nil {
-		return fmt.Errorf("create the hidden branch %s: %w", probe, err)
+	if created != nil {
+		return created
 	}
 	return do(probe)
 }

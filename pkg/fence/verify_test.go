@@ -79,6 +79,12 @@ func TestVerifyIsNotFooled(t *testing.T) {
 		"another hook refuses everything": {lake{merge: func(context.Context, txn.Merge) (txn.CommitID, error) {
 			return "", refuse("not on my watch")
 		}}, false, "a hook of another action in _lakefs_actions/ refused the probe merge"},
+		"another hook refuses in its place": {lake{merge: func(ctx context.Context, m txn.Merge) (txn.CommitID, error) {
+			if isRefused(m) {
+				return "", refuse("not on my watch")
+			}
+			return s.client.Merge(ctx, m)
+		}}, false, "a hook of another action in _lakefs_actions/ refused the probe merge"},
 		"it conflicts": {lake{merge: func(context.Context, txn.Merge) (txn.CommitID, error) { return "", txn.ErrConflict }}, false,
 			"probe the fence with a merge that it must refuse: conflict"},
 		"no run for what it accepts": {lake{hookRuns: ran("")}, true, "lakeFS has no completed run of the hook perago_publish_fence for the probe merge that it accepted (runs: none)"},
