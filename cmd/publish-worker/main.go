@@ -4,10 +4,13 @@ package main
 
 import (
 	"context"
+	"log/slog"
 
 	"perago/pkg/conductor"
+	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/publish"
+	"perago/pkg/telemetry"
 	"perago/pkg/txn"
 	"perago/pkg/worker"
 )
@@ -22,6 +25,7 @@ var (
 type config struct {
 	Conductor conductor.Config
 	LakeFS    lakefs.Config
+	Publish   publish.Config
 }
 
 var program = worker.Program[config]{
@@ -49,6 +53,15 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		Allowed:        process.Config.Allowed(),
 		NewExecutionID: worker.NewExecutionID,
 		WorkflowURL:    process.Config.WorkflowURL(),
+
+		FenceFile:        fence.File(),
+		RequireHardFence: config.Publish.RequireHardFence,
+		Unfenced: func(task txn.Task, commit txn.CommitID) {
+			process.Metrics.FenceRejection("publish", "no_run")
+			process.Log.Error("the hard fence is required, and lakeFS recorded no run of it for a publication that landed",
+				slog.String(telemetry.KeyWorkflow, string(task.Workflow)), slog.String(telemetry.KeyTask, string(task.ID)),
+				slog.String(telemetry.KeyCommit, string(commit)))
+		},
 		Published: func(outcome txn.Outcome, fence txn.Fence) {
 			process.Metrics.PublishOutcome(string(outcome), string(fence))
 			if outcome == txn.OutcomeInDoubt {

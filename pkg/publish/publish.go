@@ -59,6 +59,11 @@ type Attempt interface {
 	Phase(name string) (end func())
 }
 
+// Config is the publish worker's own configuration.
+type Config struct {
+	RequireHardFence bool `env:"PERAGO_REQUIRE_HARD_FENCE,default=false" desc:"Refuse to publish what was staged from a commit without the hard fence's action file (perago fence install); production needs it"`
+}
+
 // Publisher runs perago_publish tasks. It keeps no state between them.
 type Publisher struct {
 	Lake     Lake

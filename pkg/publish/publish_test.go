@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"perago/e2e/stack"
+	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/publish"
@@ -33,6 +35,9 @@ type subject func(t *testing.T) (lakefs.Config, http.RoundTripper)
 // TestPublish runs every test on a lakeFS in memory and on the real one.
 func TestPublish(t *testing.T) {
 	tests := map[string]func(*testing.T, subject){
+		"HardFence":                      testHardFence,
+		"HardFenceIsRequired":            testHardFenceIsRequired,
+		"OvertakenUnderTheHardFence":     testOvertakenUnderTheHardFence,
 		"UnknownMergeIsSettledByReading": testUnknownMergeIsSettledByReading,
 		"UnknownMergeIsOvertaken":        testUnknownMergeIsOvertaken,
 		"ConflictIsDecidedOnceMore":      testConflictIsDecidedOnceMore,
@@ -778,4 +783,124 @@ func testForeign(t *testing.T, on subject) {
 			t.Errorf("got %v, head %s", err, b.head())
 		}
 	})
+}
+
+// fenced is a repository that carries the hard fence.
+func fenced(files map[string]string) map[string]string {
+	with := maps.Clone(files)
+	with[txn.FenceFile] = string(fence.File())
+	return with
+}
+
+func (b *bench) merges() int {
+	n := 0
+	for _, request := range b.wire.writes() {
+		if strings.Contains(request, "/merge/") {
+			n++
+		}
+	}
+	return n
+}
+
+// Under the hard fence lakeFS refuses what comes between the decision and the
+// merge; one more decision follows.
+func testHardFence(t *testing.T, on subject) {
+	before := map[string]string{"data/a": "1", "other": "o"}
+	t.Run("nothing comes between", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t, on, fenced(before))
+		staged := b.stage(map[string]string{"data/a": "2"})
+		p := b.published(staged, 0, txn.OutcomePublished)
+		again := b.published(staged, 1, txn.OutcomeAlreadyPublished)
+		if p.Fence != txn.FenceHard || again.Fence != txn.FenceHard {
+			t.Errorf("published under the fence %s, adopted under %s; want hard", p.Fence, again.Fence)
+		}
+	})
+	t.Run("a foreign commit", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t, on, fenced(before))
+		var foreign txn.CommitID
+		result, err := b.run(b.stage(map[string]string{"data/a": "2"}), 0, &attempt{on: func(n int) error {
+			if n == 2 {
+				foreign = b.foreign()
+			}
+			return nil
+		}})
+		if !errors.As(err, new(*txn.PublishFenceError)) || !strings.Contains(err.Error(), string(foreign)) || b.head() != foreign || b.merges() != 1 || result.Publication.Outcome != txn.OutcomeRefused {
+			t.Errorf("%v after %d merges, put out %+v", err, b.merges(), result.Publication)
+		}
+	})
+	t.Run("an older attempt", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t, on, fenced(before))
+		// Other paths, so that lakeFS finds no conflict and asks the hook.
+		older, staged := b.stage(map[string]string{"data/older": "x"}), b.stage(map[string]string{"data/a": "2"})
+		var landed txn.CommitID
+		result, err := b.run(staged, 0, &attempt{on: func(n int) error {
+			if n == 2 {
+				landed = b.land(older)
+			}
+			return nil
+		}})
+		if err != nil || result.Publication.Supersedes != landed || result.Publication.Fence != txn.FenceHard || b.merges() != 2 {
+			t.Errorf("%v after %d merges, put out %+v; want it to supersede %s", err, b.merges(), result.Publication, landed)
+		}
+		b.tree(fenced(map[string]string{"data/a": "2", "other": "o"}))
+	})
+}
+
+// A source without the known file is not merged where the hard fence is required,
+// and the sentence says what to run.
+func testHardFenceIsRequired(t *testing.T, on subject) {
+	edited := map[string]string{"data/a": "1", txn.FenceFile: strings.Replace(string(fence.File()), "description: The only", "description: Only the", 1)}
+	for _, c := range []struct {
+		name     string
+		files    map[string]string
+		sentence string
+	}{
+		{"no file", map[string]string{"data/a": "1"}, "holds no _lakefs_actions/perago-publish-fence.yaml, and PERAGO_REQUIRE_HARD_FENCE is set; run `perago fence install lakefs://"},
+		{"an edited file", edited, "is not the one that this version knows, and PERAGO_REQUIRE_HARD_FENCE is set"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, on, c.files)
+			b.publisher.FenceFile, b.publisher.RequireHardFence = fence.File(), true
+			result, err := b.run(b.stage(map[string]string{"data/a": "2"}), 0, &attempt{})
+			if err == nil || !strings.Contains(err.Error(), c.sentence) || len(b.wire.writes()) != 0 || result.Workspace != nil {
+				t.Errorf("%v, wrote %q", err, b.wire.writes())
+			}
+		})
+	}
+	t.Run("the known file", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t, on, fenced(map[string]string{"data/a": "1"}))
+		b.publisher.FenceFile, b.publisher.RequireHardFence = fence.File(), true
+		b.publisher.Unfenced = func(_ txn.Task, commit txn.CommitID) { t.Errorf("%s is said to have no run", commit) }
+		if p := b.published(b.stage(map[string]string{"data/a": "2"}), 0, txn.OutcomePublished); p.Fence != txn.FenceHard {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+// A merge in doubt that an older attempt overtakes: with the hard fence proven
+// it can no longer land, so one more decision is safe.
+func testOvertakenUnderTheHardFence(t *testing.T, on subject) {
+	b := newBench(t, on, fenced(map[string]string{"data/a": "1"}))
+	b.publisher.FenceFile = fence.File()
+	older, staged := b.stage(map[string]string{"data/older": "x"}), b.stage(map[string]string{"data/a": "2"})
+	lose := loseMerge(false)
+	var landed txn.CommitID
+	b.wire.fault = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		response, err := lose(r, next)
+		if err != nil {
+			b.wire.fault = nil
+			landed = b.land(older)
+		}
+		return response, err
+	}
+	result, err := b.run(staged, 0, &attempt{})
+	if err != nil || result.Publication.Supersedes != landed || b.merges() != 2 {
+		t.Errorf("%v after %d merges, put out %+v; want it to supersede %s", err, b.merges(), result.Publication, landed)
+	}
+	b.tree(fenced(map[string]string{"data/a": "2"}))
 }
