@@ -102,7 +102,6 @@ func TestInputFields(t *testing.T) {
 func TestNotBuiltYet(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ sign, where string }{
-		"the hard fence (the documents say that no hook is shipped)":      {`\bFenceFile:|\bperago/pkg/fence"`, `^cmd/`},
 		"the sweep of branches (operations.md: a cleanup is run by hand)": {`\bBackground:`, `^cmd/cleanup-worker/`},
 		"the sweep of directories (operations.md: you remove them)":       {`\bBackground:|\bRemoveAll\(`, `^(cmd/stage-worker|pkg/stage|pkg/projection)/`},
 		"perago_checkout (the documents say that no worker serves it)":    {`\btxn\.TypeCheckout\b|\bIsCheckout\(`, `^(cmd|pkg)/`},
@@ -113,9 +112,6 @@ func TestNotBuiltYet(t *testing.T) {
 				t.Errorf("%s looks as if this version had %s; correct the documents", name, what)
 			}
 		}
-	}
-	if !strings.Contains(read(t, "docs/tasks.md"), "This version ships no such hook") {
-		t.Error("docs/tasks.md does not say any more that the fence is soft; take the row out of this test")
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"perago/pkg/conductor"
 	"perago/pkg/definition"
 	"perago/pkg/lakefs"
+	"perago/pkg/publish"
 	"perago/pkg/stage"
 	"perago/pkg/telemetry"
 	"perago/pkg/txn"
@@ -84,6 +85,7 @@ var configs = map[string]config{
 	"lakefs.Config":    {lakefs.Config{}, "lakeFS"},
 	"worker.Config":    {worker.Config{}, "The process"},
 	"stage.Config":     {stage.Config{}, "Staging"},
+	"publish.Config":   {publish.Config{}, "Publishing"},
 	"cleanup.Config":   {cleanup.Config{}, "Cleanup"},
 }
 
@@ -206,7 +208,7 @@ func text(t *testing.T, expression ast.Expr) string {
 func configuration(t *testing.T) string {
 	all := programs(t)
 	var out strings.Builder
-	for _, config := range []string{"conductor.Config", "lakefs.Config", "worker.Config", "stage.Config", "cleanup.Config"} {
+	for _, config := range []string{"conductor.Config", "lakefs.Config", "worker.Config", "stage.Config", "publish.Config", "cleanup.Config"} {
 		var having []program
 		var binaries []string
 		for _, p := range all {
