@@ -26,11 +26,14 @@ func TestMain(m *testing.M) {
 // The scripts run the program as a process of its own against servers in this
 // one. In their environment: CONDUCTOR and LAKEFS are the servers' addresses, KEY
 // and SECRET the credentials for lakeFS, HEAD the commit that lake/main points at,
-// NOBODY an address where nobody listens.
+// LAKEFS_WITHOUT_ACTIONS is a lakeFS of the same credentials and with the same empty
+// repository that runs no actions, NOBODY an address where nobody listens. The
+// command "commit PATH FILE" puts a file on lake/main.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir:  "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"commit": commitFile},
 		Setup: func(e *testscript.Env) error {
 			conductor := httptest.NewServer(newConductor())
 			e.Defer(conductor.Close)
@@ -43,12 +46,22 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			idle := lakefstest.NewServer()
+			idle.ActionsOff = true
+			idleServer := httptest.NewServer(idle)
+			e.Defer(idleServer.Close)
+			idleConfig := idle.Config()
+			idleConfig.Endpoint = idleServer.URL
+			if _, err := newRepository(idleConfig); err != nil {
+				return err
+			}
 			nobody, err := unusedAddress()
 			if err != nil {
 				return err
 			}
 			e.Setenv("CONDUCTOR", conductor.URL)
 			e.Setenv("LAKEFS", lakeServer.URL)
+			e.Setenv("LAKEFS_WITHOUT_ACTIONS", idleServer.URL)
 			e.Setenv("KEY", config.AccessKeyID)
 			e.Setenv("SECRET", config.SecretAccessKey.Reveal())
 			e.Setenv("HEAD", head)
@@ -70,6 +83,23 @@ func newRepository(config lakefs.Config) (string, error) {
 	}
 	head, err := client.Head(ctx, "lake", "main")
 	return string(head), err
+}
+
+// commitFile is the scripts' command "commit PATH FILE".
+func commitFile(ts *testscript.TestScript, negated bool, arguments []string) {
+	if negated || len(arguments) != 2 {
+		ts.Fatalf("usage: commit PATH FILE")
+	}
+	client, err := lakefs.New(lakefs.Config{
+		Endpoint: ts.Getenv("LAKEFS"), AccessKeyID: ts.Getenv("KEY"), SecretAccessKey: lakefs.NewSecret(ts.Getenv("SECRET")),
+	}, nil)
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, err = client.Upload(ctx, "lake", "main", arguments[0], lakefstest.Text(ts.ReadFile(arguments[1])))
+	ts.Check(err)
+	_, err = client.CreateCommit(ctx, "lake", "main", "by a script", nil)
+	ts.Check(err)
 }
 
 // unusedAddress had a listener a moment ago, so nothing else is likely to have it

@@ -105,9 +105,12 @@ func (t Target) read(ctx context.Context, commit txn.CommitID) ([]byte, error) {
 	return content, nil
 }
 
+// Address is the branch as people write it.
+func (t Target) Address() string { return fmt.Sprintf("lakefs://%s/%s", t.Repository, t.Branch) }
+
 // command is the command line that does something about the fence of the branch.
 func (t Target) command(verb string) string {
-	return fmt.Sprintf("`perago fence %s lakefs://%s/%s`", verb, t.Repository, t.Branch)
+	return fmt.Sprintf("`perago fence %s %s`", verb, t.Address())
 }
 
 // onProbe cuts the probe branch from a commit, does something on it and deletes
