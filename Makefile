@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test race test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine.
@@ -22,6 +22,9 @@ demo-stop: ## stop what `make demo KEEP=1` left running
 
 test: deps fmt-check vet staticcheck ## all checks and tests, on the real servers
 	go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./...
+
+race: deps ## sixteen publishers race for one head, ROUNDS times (50)
+	PERAGO_TEST_RACE_ROUNDS=$(or $(ROUNDS),50) go run ./e2e/stack/with-stack -- go test -race -count=1 -v -timeout 60m -run TestSixteenPublishersRaceForOneHead ./e2e
 
 test-short: ## the tests that need no server
 	go test -short -race -shuffle=on ./...

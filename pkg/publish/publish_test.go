@@ -1,10 +1,12 @@
 package publish_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -538,40 +540,87 @@ func loseMerge(after bool) func(*http.Request, http.RoundTripper) (*http.Respons
 	}
 }
 
-// A merge in doubt whose branch then moves: by a foreign commit it is refused,
-// by another publication of the step it stays in doubt on the soft fence, for it
-// may still land.
+// A merge without an answer whose branch then moves: on the soft fence it stays
+// in doubt, for it may still land, and when it lands on a foreign commit while it
+// is read, it is a race.
 func testUnknownMergeIsOvertaken(t *testing.T, on subject) {
 	for name, c := range map[string]struct {
 		move func(b *bench, older txn.Staged)
-		want func(error) bool
-		text string
+		// late says that the merge is delivered while the branch is read.
+		late   bool
+		fenced bool
+		want   func(error) bool
+		text   string
 	}{
-		"by a foreign commit": {func(b *bench, _ txn.Staged) { b.foreign() }, func(err error) bool { return errors.As(err, new(*txn.PublishFenceError)) }, "main advanced from"},
-		"by an older attempt": {func(b *bench, older txn.Staged) { b.land(older) }, func(err error) bool { return errors.As(err, new(*txn.InDoubtError)) }, "without the hard fence it may still land"},
+		"by a foreign commit": {
+			move: func(b *bench, _ txn.Staged) { b.foreign() },
+			want: func(err error) bool { return errors.As(err, new(*txn.InDoubtError)) }, text: "main advanced from",
+		},
+		"by a foreign commit that it lands on": {
+			move: func(b *bench, _ txn.Staged) { b.foreign() }, late: true,
+			want: func(err error) bool { return errors.As(err, new(*txn.PublishRacedError)) }, text: "on top of foreign",
+		},
+		"by a foreign commit under the hard fence": {
+			move: func(b *bench, _ txn.Staged) { b.otherStep(); b.foreign() }, fenced: true,
+			want: func(err error) bool { return errors.As(err, new(*txn.PublishFenceError)) }, text: "main advanced from",
+		},
+		"by an older attempt": {
+			move: func(b *bench, older txn.Staged) { b.land(older) },
+			want: func(err error) bool { return errors.As(err, new(*txn.InDoubtError)) }, text: "without the hard fence it may still land",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, on, map[string]string{"data/a": "1"})
+			files := map[string]string{"data/a": "1"}
+			var expect []lakefstest.Expectation
+			if c.fenced {
+				files = fenced(files)
+			}
+			if c.late {
+				expect = append(expect, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
+			}
+			b := newBench(t, on, files, expect...)
+			b.publisher.FenceFile = fence.File()
 			older, staged := b.stage(map[string]string{"data/a": "0"}), b.stage(map[string]string{"data/a": "2"})
-			lose := loseMerge(false)
+			var under *http.Request
+			reads := 0
 			b.wire.fault = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-				response, err := lose(r, next)
-				if err != nil {
-					b.wire.fault = nil
+				switch {
+				case strings.Contains(r.URL.Path, "/merge/"):
+					body, err := io.ReadAll(r.Body)
+					if err != nil {
+						return nil, err
+					}
+					under = r.Clone(context.WithoutCancel(r.Context()))
+					under.Body = io.NopCloser(bytes.NewReader(body))
 					c.move(b, older)
+					return nil, errors.New("connection reset by peer")
+				case under != nil && c.late && strings.HasSuffix(r.URL.Path, "/branches/main"):
+					if reads++; reads == 2 {
+						response, err := next.RoundTrip(under)
+						if err != nil {
+							return nil, err
+						}
+						_ = response.Body.Close()
+					}
 				}
-				return response, err
+				return next.RoundTrip(r)
 			}
 			result, err := b.run(staged, 0, &attempt{})
 			if err == nil || !c.want(err) || !strings.Contains(err.Error(), c.text) || result.Workspace != nil {
 				t.Errorf("%v, put out %+v", err, result.Publication)
 			}
-			if writes := b.wire.writes(); len(writes) != 1 {
-				t.Errorf("it wrote %q; want one merge", writes)
+			if n := b.merges(); n != 1 {
+				t.Errorf("%d merges were sent; want one", n)
 			}
 		})
 	}
+}
+
+// otherStep lands a publication of another step, which proves the fence.
+func (b *bench) otherStep() {
+	b.t.Helper()
+	b.confirm(func(m map[string]string) { m["perago.logical_task_key"] = string(workflow) + ":other_stage:0" })
 }
 
 // land merges a staged commit as its own publish would have, on the head.

@@ -18,8 +18,9 @@ const (
 
 // settle finds out what became of a merge whose answer does not say: by the same
 // table as before, read again, and never by sending it again. When the branch
-// shows nothing after the last pause, the publication is in doubt: its merge may
-// still land. The next attempt decides again.
+// does not show it after the last pause, and the hard fence is not known to keep
+// it out, the publication is in doubt: its merge may still land. The next attempt
+// decides again.
 func (e *execution) settle(ctx context.Context, decision txn.PublishDecision, record txn.Record, unknown error) (publication *txn.Publication, again bool, err error) {
 	end := e.attempt.Phase("settle")
 	defer end()
@@ -36,8 +37,15 @@ func (e *execution) settle(ctx context.Context, decision txn.PublishDecision, re
 			stale  *txn.StaleAttemptError
 		)
 		switch {
-		case errors.As(err, &stale), errors.As(err, &raced), errors.As(err, &fenced):
+		case errors.As(err, &stale), errors.As(err, &raced):
 			return e.failed(decision, err), false, err
+		case errors.As(err, &fenced):
+			// The branch is somebody else's now. With the hard fence our merge can no
+			// longer land there; without it, it may, and then it is a race.
+			if e.fenceProven(ctx, record.SourceCommit) {
+				return e.failed(decision, err), false, err
+			}
+			why = err.Error() + "; without the hard fence it may still land"
 		case ctx.Err() != nil:
 			return doubt("the worker was stopped before it could be settled")
 		case err != nil:
@@ -51,7 +59,7 @@ func (e *execution) settle(ctx context.Context, decision txn.PublishDecision, re
 			// refuses it whenever it arrives.
 			return e.failed(decision, unknown), true, unknown
 		default:
-			return doubt("the branch moved on, and without the hard fence it may still land")
+			why = "the branch moved on, and without the hard fence it may still land"
 		}
 		if pause > settleLast {
 			return doubt(why)
