@@ -159,8 +159,13 @@ func DecidePublish(f PublishFacts) (PublishDecision, error) {
 	return PublishDecision{Action: PublishSuperseding, ExpectedHead: f.Head, Supersedes: f.Head}, nil
 }
 
+// keyCherryPick is what lakeFS adds to a cherry-picked commit, beside all of the
+// original's metadata.
+const keyCherryPick = "cherry-pick-origin"
+
 // own reads a commit as ours: a single-parent confirm commit of the step's key
-// on its branch with complete metadata. The error says what makes it foreign.
+// on its branch with complete metadata. A copy of one that somebody picked is
+// theirs. The error says what makes it foreign.
 func (s Step) own(commit Commit) (Record, error) {
 	record, err := ParseRecord(commit.Metadata)
 	switch {
@@ -168,6 +173,8 @@ func (s Step) own(commit Commit) (Record, error) {
 		return Record{}, fmt.Errorf("not written by perago")
 	case err != nil:
 		return Record{}, err
+	case commit.Metadata[keyCherryPick] != "":
+		return Record{}, fmt.Errorf("it was cherry-picked")
 	case record.Phase != PhaseConfirm:
 		return Record{}, fmt.Errorf("its phase is %s", record.Phase)
 	case record.Key != s.Key:

@@ -112,6 +112,8 @@ func TestDecidePublish(t *testing.T) {
 		{row: fenced, name: "a key is empty", set: []func(*PublishFacts){history(with(confirm("P", "A"), keyStagingBranch, ""))}, fence: "perago.staging_branch is missing"},
 		{row: fenced, name: "two parents", set: []func(*PublishFacts){history(func() Commit { c := confirm("P", "A"); c.Parents = append(c.Parents, id("X")); return c }())}, fence: "start a new workflow"},
 		{row: fenced, name: "our try commit is no publication", set: []func(*PublishFacts){history(confirm("P", "A", func(r *Record) { r.Phase = PhaseTry }))}, fence: "start a new workflow"},
+		{row: fenced, name: "a cherry-picked copy of ours", set: []func(*PublishFacts){history(with(confirm("P", "A"), keyCherryPick, string(id("X"))))}, fence: "advanced"},
+		{row: raced, name: "ours on top of a cherry-picked copy", set: []func(*PublishFacts){history(confirm("P", "C"), with(confirm("C", "A"), keyCherryPick, string(id("X"))))}, race: "on top of foreign " + string(id("C"))},
 		{row: fenced, name: "another branch's", set: []func(*PublishFacts){history(confirm("P", "A", func(r *Record) { r.TargetBranch = "dev" }))}, fence: "advanced"},
 		{row: fenced, name: "a newer major version", set: []func(*PublishFacts){history(with(confirm("P", "A"), keyVersion, "2"))}, fence: "written by a newer perago (metadata version \"2\"); upgrade this worker"},
 		{row: fenced, name: "another workflow's", set: []func(*PublishFacts){history(confirm("P", "A", ofKey("other:train_stage:0"), func(r *Record) { r.Workflow = otherWorkflow }))}, fence: "start a new workflow with ref="},
