@@ -18,6 +18,11 @@ type Lake interface {
 	Head(ctx context.Context, repo txn.Repository, branch txn.Branch) (txn.CommitID, error)
 	// Commit reads a commit. txn.ErrNotFound.
 	Commit(ctx context.Context, repo txn.Repository, id txn.CommitID) (txn.Commit, error)
+	// History reads the first-parent commits from a commit down to, not including,
+	// stopAt, newest first, at most limit of them; reached says that stopAt was met.
+	History(ctx context.Context, repo txn.Repository, from, stopAt txn.CommitID, limit int) (commits []txn.Commit, reached bool, err error)
+	// Branches lists every branch, hidden ones too, whose name begins so.
+	Branches(ctx context.Context, repo txn.Repository, prefix string) ([]txn.BranchHead, error)
 	// Objects lists a commit's objects below a prefix, in order; an error is the
 	// last pair.
 	Objects(ctx context.Context, repo txn.Repository, ref txn.CommitID, prefix txn.Prefix) iter.Seq2[txn.Object, error]
