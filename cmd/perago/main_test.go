@@ -28,12 +28,13 @@ func TestMain(m *testing.M) {
 // and SECRET the credentials for lakeFS, HEAD the commit that lake/main points at,
 // LAKEFS_WITHOUT_ACTIONS is a lakeFS of the same credentials and with the same empty
 // repository that runs no actions, NOBODY an address where nobody listens. The
-// command "commit PATH FILE" puts a file on lake/main.
+// command "commit PATH FILE" puts a file on lake/main, and "stage STEP [COMMIT]" stages
+// one for it.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"commit": commitFile},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"commit": commitFile, "stage": stageStep},
 		Setup: func(e *testscript.Env) error {
 			conductor := httptest.NewServer(newConductor())
 			e.Defer(conductor.Close)
