@@ -39,8 +39,8 @@ type Unpublished struct {
 // for a publication.
 var settlePauses = []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond}
 
-// settleHistory bounds how far down a publication is looked for. A branch is
-// listed as unpublished when it was published further down than this.
+// settleHistory bounds how far down a publication is looked for. A branch that was
+// published further down than this and is still there is listed as unpublished.
 const settleHistory = 16 * txn.HistoryLimit
 
 // Settle takes the commit slot of the branch with an empty commit, so that lakeFS
@@ -99,7 +99,7 @@ func (t Target) takeSlot(ctx context.Context, before txn.Commit, pauses []time.D
 	case errors.Is(err, txn.ErrHookRefused) && strings.Contains(err.Error(), txn.FenceRefusal):
 		return "", t.overtaken(err)
 	case errors.Is(err, txn.ErrHookRefused):
-		return "", fmt.Errorf("a hook of another action in %s refused the commit, so nothing is settled; limit that hook to what it is for: %w", txn.ActionsPrefix, err)
+		return "", fmt.Errorf("a hook of another action in _lakefs_actions/ refused the commit, so nothing is settled; limit that hook to what it is for: %w", err)
 	default:
 		return "", fmt.Errorf("merge into %s, so nothing is settled: %w", t.Branch, err)
 	}
