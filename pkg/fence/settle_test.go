@@ -143,6 +143,8 @@ func (s *suite) settleLateMerge() {
 	}
 }
 
+func byName(a, b Unpublished) int { return strings.Compare(string(a.Branch), string(b.Branch)) }
+
 // What is published is not listed, nor what is for another branch, has no commit,
 // is somebody else's, or was cut from what came after.
 func (s *suite) settleList() {
@@ -182,7 +184,6 @@ func (s *suite) settleList() {
 	}}).Settle(s.Context())
 	s.no(err)
 	want := []Unpublished{third.open, open, lost.open}
-	byName := func(a, b Unpublished) int { return strings.Compare(string(a.Branch), string(b.Branch)) }
 	slices.SortFunc(want, byName)
 	s.equal(settlement, Settlement{Head: s.head(repo), Before: landed, Stopped: want})
 	_, err = s.client.Merge(s.Context(), s.publication(after, after.staged.Commit, settlement.Head, "", execution(s)))
@@ -199,11 +200,16 @@ func (s *suite) settleLoose() {
 	repo, first := lakefstest.NewRepository(s, s.client, map[string]string{"a": "1"},
 		branchesStay, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
 	loose := s.stage(repo, lakefstest.DefaultBranch, "loose", first)
+	// An edited file may hold nothing at all.
+	edited := s.commit(repo, map[string]string{txn.FenceFile: strings.Replace(string(file), "~= 1", "~= 2", 1)})
+	other := s.stage(repo, lakefstest.DefaultBranch, "edited", edited)
 	_, err := s.target(repo).Install(s.Context(), Options{})
 	s.no(err)
 	settlement, err := s.target(repo).Settle(s.Context())
 	s.no(err)
-	s.equal([][]Unpublished{settlement.Stopped, settlement.Loose}, [][]Unpublished{nil, {loose.open}})
+	want := []Unpublished{loose.open, other.open}
+	slices.SortFunc(want, byName)
+	s.equal([][]Unpublished{settlement.Stopped, settlement.Loose}, [][]Unpublished{nil, want})
 	_, err = s.client.Merge(s.Context(), s.publication(loose, loose.staged.Commit, first, "", execution(s)))
 	s.no(err)
 }
