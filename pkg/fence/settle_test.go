@@ -20,6 +20,7 @@ func TestSettle(t *testing.T) {
 		"a late merge":            (*suite).settleLateMerge,
 		"what is listed":          (*suite).settleList,
 		"staged without a fence":  (*suite).settleLoose,
+		"a protected branch":      (*suite).settleProtected,
 		"no fence":                (*suite).settleNoFence,
 		"an unknown outcome":      (*suite).settleUnknown,
 		"somebody else meanwhile": (*suite).settleMeanwhile,
@@ -212,6 +213,21 @@ func (s *suite) settleLoose() {
 	s.equal([][]Unpublished{settlement.Stopped, settlement.Loose}, [][]Unpublished{nil, want})
 	_, err = s.client.Merge(s.Context(), s.publication(loose, loose.staged.Commit, first, "", execution(s)))
 	s.no(err)
+}
+
+func (s *suite) settleProtected() {
+	// As in protectedBranch, the rule is set before anything is written.
+	repo, _ := lakefstest.NewRepository(s, s.client, nil)
+	_, err := s.client.Protect(s.Context(), repo, lakefstest.DefaultBranch)
+	s.no(err)
+	if _, err := s.client.Upload(s.Context(), repo, lakefstest.DefaultBranch, "x", lakefstest.Text("x")); !errors.Is(err, txn.ErrForbidden) {
+		s.Fatalf("the branch is not protected: %v", err)
+	}
+	change, err := s.target(repo).Install(s.Context(), Options{})
+	s.no(err)
+	settlement, err := s.target(repo).Settle(s.Context())
+	s.no(err)
+	s.equal(settlement, Settlement{Head: s.head(repo), Before: change.Head})
 }
 
 func (s *suite) settleNoFence() {
