@@ -272,21 +272,26 @@ func (f *fleet) start(name string, input map[string]any) txn.WorkflowID {
 func (f *fleet) end(id txn.WorkflowID) txn.Workflow {
 	f.t.Helper()
 	var workflow txn.Workflow
-	nudged := time.Now()
+	seen, since := "", time.Now()
 	eventually(f.t, 2*time.Minute, "workflow "+string(id)+" ends", func() (bool, string) {
 		var err error
 		if workflow, err = f.conductor.Workflow(f.t.Context(), id); err != nil {
 			f.t.Fatal(err)
 		}
 		// Joins, loops and sub-workflows go on when the server looks at them again,
-		// which on its embedded queue may take minutes: ask it to.
-		if !workflow.Status.Terminal() && time.Since(nudged) > time.Second {
-			nudged = time.Now()
+		// which on its embedded queue may take minutes: ask it to, but only while
+		// nothing happens, for two looks at once are one too many for it.
+		now := describe(workflow)
+		switch {
+		case now != seen:
+			seen, since = now, time.Now()
+		case !workflow.Status.Terminal() && time.Since(since) > 3*time.Second:
+			since = time.Now()
 			if err := f.operator.Decide(f.t.Context(), id); err != nil {
 				f.t.Fatal(err)
 			}
 		}
-		return workflow.Status.Terminal(), describe(workflow)
+		return workflow.Status.Terminal(), now
 	})
 	if workflow.Status == txn.WorkflowFailed {
 		if cancelled := f.failureWorkflow(id); cancelled.Status != txn.WorkflowCompleted {

@@ -123,6 +123,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(fate.status)
 		_, _ = io.WriteString(w, fate.body) // the caller may have gone away
+	case fate.kind == fateLate:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusGatewayTimeout)
+		late := r.WithContext(context.WithoutCancel(r.Context()))
+		go func() {
+			defer close(fate.delivered)
+			if <-fate.deliver {
+				ctx, cancel := context.WithCancel(late.Context())
+				defer cancel()
+				p.forward.ServeHTTP(httptest.NewRecorder(), late.WithContext(ctx))
+			}
+		}()
 	case answer != nil:
 		maps.Copy(w.Header(), answer.Header())
 		w.WriteHeader(answer.Code)
@@ -216,6 +228,9 @@ type fate struct {
 	kind   fateKind
 	status int
 	body   string
+	// deliver is sent to once, true to send the request on; delivered is closed
+	// when that is done.
+	deliver, delivered chan bool
 }
 
 type fateKind int
@@ -224,6 +239,7 @@ const (
 	fatePass fateKind = iota
 	fateDrop
 	fateAnswer
+	fateLate
 )
 
 // take reports whether this is the request to hold; the proxy's lock is held.
@@ -270,6 +286,21 @@ func (h *Hold) Drop() { h.decide(fate{kind: fateDrop}) }
 // answer was held.
 func (h *Hold) Answer(status int, body string) {
 	h.decide(fate{kind: fateAnswer, status: status, body: body})
+}
+
+// Late answers 504 now, as a gateway does whose server takes too long; the request
+// reaches the server when deliver is called, which returns when the server has
+// answered. Its body must be one that the log holds whole.
+func (h *Hold) Late(t testing.TB) (deliver func()) {
+	t.Helper()
+	f := fate{kind: fateLate, deliver: make(chan bool, 1), delivered: make(chan bool)}
+	h.decide(f)
+	var once sync.Once
+	t.Cleanup(func() { once.Do(func() { f.deliver <- false }) })
+	return func() {
+		once.Do(func() { f.deliver <- true })
+		<-f.delivered
+	}
 }
 
 func (h *Hold) decide(f fate) {

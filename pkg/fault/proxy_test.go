@@ -221,3 +221,27 @@ func TestGate(t *testing.T) {
 		t.Errorf("an open gate answered %+v", got)
 	}
 }
+
+// A gateway gives up on a request that its server still gets.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	hold := s.proxy.Hold(Match{Path: "/late"})
+	got := s.send(t.Context(), http.MethodPost, "/late", "content")
+	hold.Wait(t, within)
+	deliver := hold.Late(t)
+	if got := <-got; got.status != http.StatusGatewayTimeout {
+		t.Errorf("the caller got %+v, want 504", got)
+	}
+	if saw := s.saw(); len(saw) != 0 {
+		t.Errorf("the server saw %q before it was delivered", saw)
+	}
+	deliver()
+	if saw := s.saw(); len(saw) != 1 || saw[0] != "POST /late content" {
+		t.Errorf("the server saw %q", saw)
+	}
+	deliver() // once only
+	if saw := s.saw(); len(saw) != 1 {
+		t.Errorf("the server saw %q", saw)
+	}
+}

@@ -149,7 +149,7 @@ func TestEveryFaultComesInOneMessage(t *testing.T) {
 		"PERAGO_TASK_TYPES":                `names "a" twice`,
 		"PERAGO_DOMAINS":                   `names "d" twice`,
 		"PERAGO_WORKER_ID_PREFIX":          "must not hold white space",
-		"PERAGO_CONDUCTOR_ID":              "still holds the placeholder replace-me: Name of this Conductor in branch names; the same in all processes that share a lake. Default: the server's URL",
+		"PERAGO_CONDUCTOR_ID":              "still holds the placeholder replace-me: Name of this Conductor in branch names: the same in all processes of one Conductor, another one for each Conductor that shares the lake. Default: the server's URL",
 		"PERAGO_ALLOWED_REPOSITORIES":      "is not set: Repositories and branches a task may touch, separated by commas: repo or repo/branch-glob; * allows all",
 	}
 	for name, sentence := range want {
