@@ -350,7 +350,7 @@ func (e *execution) verify(ctx context.Context, decision txn.PublishDecision, re
 	commit, err := e.Lake.Commit(reading, e.step.Repository, landed)
 	end()
 	if err != nil {
-		err = &txn.InDoubtError{Branch: e.step.Branch, ExpectedHead: decision.ExpectedHead, Cause: fmt.Errorf("it landed as %s, which cannot be read: %w", landed, err)}
+		err = &txn.InDoubtError{Branch: e.step.Branch, ExpectedHead: decision.ExpectedHead, Why: fmt.Sprintf("it landed as %s, which cannot be read", landed), Cause: err}
 	} else {
 		err = txn.CheckLanded(commit, e.wanted, record)
 	}

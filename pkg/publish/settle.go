@@ -3,7 +3,6 @@ package publish
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"perago/pkg/txn"
@@ -25,7 +24,7 @@ func (e *execution) settle(ctx context.Context, decision txn.PublishDecision, re
 	end := e.attempt.Phase("settle")
 	defer end()
 	doubt := func(why string) (*txn.Publication, bool, error) {
-		err := &txn.InDoubtError{Branch: e.step.Branch, ExpectedHead: decision.ExpectedHead, Cause: fmt.Errorf("%w; %s", unknown, why)}
+		err := &txn.InDoubtError{Branch: e.step.Branch, ExpectedHead: decision.ExpectedHead, Why: why, Cause: unknown}
 		return e.failed(decision, err), false, err
 	}
 	why := ""

@@ -184,11 +184,14 @@ func (e *PublishRacedError) Error() string {
 type InDoubtError struct {
 	Branch       Branch
 	ExpectedHead CommitID
-	Cause        error
+	// Why says what reading the branch showed.
+	Why string
+	// Cause is what the merge answered.
+	Cause error
 }
 
 func (e *InDoubtError) Error() string {
-	return fmt.Sprintf("the merge into %s was sent and its outcome is not known (expected head %s): %v", e.Branch, e.ExpectedHead, e.Cause)
+	return fmt.Sprintf("the merge into %s was sent and its outcome is not known: %s (expected head %s): %v", e.Branch, e.Why, e.ExpectedHead, e.Cause)
 }
 
 // Unwrap is what the merge answered.

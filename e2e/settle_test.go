@@ -1,0 +1,268 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"perago/pkg/fault"
+	"perago/pkg/fence"
+	"perago/pkg/lakefs/lakefstest"
+	"perago/pkg/txn"
+)
+
+// What may become of the answer to a merge, and how the attempt that sent it
+// ends: by reading the branch, never by sending the merge again. Under the hard
+// fence there is exactly one confirm commit in the end, whatever is delivered
+// late.
+func TestLostAnswersToAMerge(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		// answered holds the answer instead of the request.
+		answered bool
+		// fate decides about the held merge.
+		fate func(t *testing.T, f *fleet, p *fronted, held *fault.Hold) (afterwards func())
+		// outcome and status are of the attempt that sent the merge.
+		outcome txn.Outcome
+		status  txn.TaskStatus
+		reason  string
+	}{
+		{
+			name: "applied, and the answer is lost", answered: true,
+			fate:    func(_ *testing.T, _ *fleet, _ *fronted, held *fault.Hold) func() { held.Drop(); return nil },
+			outcome: txn.OutcomePublished, status: txn.TaskCompleted,
+		},
+		{
+			name: "lands while the branch is read again",
+			fate: func(t *testing.T, f *fleet, p *fronted, held *fault.Hold) func() {
+				// The second read after the 504 waits until the merge has landed.
+				reading := p.lake.Hold(fault.Match{Method: http.MethodGet, Path: "/branches/main", Nth: 2})
+				deliver := held.Late(t)
+				reading.Wait(t, waitTime)
+				deliver()
+				reading.Pass()
+				return nil
+			},
+			outcome: txn.OutcomePublished, status: txn.TaskCompleted,
+		},
+		{
+			name:    "lands long after the attempt has ended",
+			fate:    func(t *testing.T, _ *fleet, _ *fronted, held *fault.Hold) func() { return held.Late(t) },
+			outcome: txn.OutcomeInDoubt, status: txn.TaskFailed, reason: "its outcome is not known",
+		},
+		{
+			name:    "lost, and never applied",
+			fate:    func(_ *testing.T, _ *fleet, _ *fronted, held *fault.Hold) func() { held.Drop(); return nil },
+			outcome: txn.OutcomeInDoubt, status: txn.TaskFailed, reason: "the branch has not moved",
+		},
+		{
+			name: "refused",
+			fate: func(_ *testing.T, _ *fleet, _ *fronted, held *fault.Hold) func() {
+				held.Answer(http.StatusForbidden, `{"message": "insufficient permissions"}`)
+				return nil
+			},
+			outcome: txn.OutcomeRefused, status: txn.TaskFailed, reason: "lakeFS answered 403",
+		},
+		{
+			name: "the source commit is unknown",
+			fate: func(_ *testing.T, _ *fleet, _ *fronted, held *fault.Hold) func() {
+				held.Answer(http.StatusNotFound, `{"message": "commit not found"}`)
+				return nil
+			},
+			outcome: txn.OutcomeRefused, status: txn.TaskFailed, reason: "lakeFS answered 404",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleetOf(t, setup{
+				files: map[string]string{"data/a": "1", txn.FenceFile: string(fence.File())}, sweepTTL: "24h", without: "publish-worker",
+			})
+			f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
+			publish := f.behind("publish-worker", publishEnv)
+			hold := publish.lake.Hold
+			if c.answered {
+				hold = publish.lake.HoldAnswer
+			}
+			held := hold(merge)
+			id := f.start(f.register("lost", step("prepare", "data/", "${workflow.input.workspace}", nil)...), map[string]any{"workspace": f.workspace(f.first)})
+			held.Wait(t, waitTime)
+			afterwards := c.fate(t, f, publish, held)
+			workflow := f.end(id)
+			task := last(t, workflow, "prepare_publish")
+			if o := outputOf(t, task); task.Status != c.status || o.Publication.Outcome != c.outcome || !strings.Contains(task.Reason, c.reason) || (o.Workspace != nil) != (c.status == txn.TaskCompleted) {
+				t.Errorf("%s: %s, put out %s", task.Status, task.Reason, task.Output)
+			}
+			if n := len(publish.lake.Matching(merge)); n != 1 {
+				t.Errorf("%d merges were sent under one decision, want 1", n)
+			}
+			if c.status == txn.TaskFailed {
+				f.branchesLeft(id, 1)
+				if afterwards != nil {
+					afterwards()
+					f.branchesLeft(id, 1)
+				}
+				// The operator's retry decides from what the branch holds now.
+				if err := f.operator.Retry(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				f.inProgressOrOver(id)
+				workflow = f.end(id)
+				want := txn.OutcomePublished
+				if afterwards != nil {
+					want = txn.OutcomeAlreadyPublished
+				}
+				if o := outputOf(t, last(t, workflow, "prepare_publish")); workflow.Status != txn.WorkflowCompleted || o.Publication.Outcome != want {
+					t.Errorf("after the retry: %s\nput out %+v, want %s", describe(workflow), o.Publication, want)
+				}
+			}
+			if f.history() != 1 {
+				t.Errorf("%d confirm commits, want 1", f.history())
+			}
+			if record := f.record(f.head()); record.ExpectedHead != f.first {
+				t.Errorf("the confirm commit expected %s", record.ExpectedHead)
+			}
+			f.stop(publish.process)
+		})
+	}
+}
+
+// branchesLeft requires so many branches of a workflow, hidden ones included: a
+// late landing must name a branch that is whole.
+func (f *fleet) branchesLeft(id txn.WorkflowID, want int) {
+	f.t.Helper()
+	branches, err := f.lake.Branches(f.t.Context(), f.repo, txn.WorkflowBranches(txn.ConductorIdentity(f.domain), id))
+	if err != nil || len(branches) != want {
+		f.t.Errorf("branches %v, %v; want %d", branches, err, want)
+	}
+}
+
+// inProgressOrOver waits until a retried workflow has left its old end.
+func (f *fleet) inProgressOrOver(id txn.WorkflowID) {
+	f.t.Helper()
+	eventually(f.t, waitTime, "the retried workflow runs", func() (bool, string) {
+		workflow, err := f.conductor.Workflow(f.t.Context(), id)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		return workflow.Status != txn.WorkflowFailed, describe(workflow)
+	})
+}
+
+// A late merge under the hard fence: an attempt that came after it has published,
+// and lakeFS refuses the late one.
+func TestLateMergeIsRefusedByTheHardFence(t *testing.T) {
+	t.Parallel()
+	f := newFleetOf(t, setup{files: map[string]string{"data/a": "1", txn.FenceFile: string(fence.File())}, without: "publish-worker"})
+	f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
+	publish := f.behind("publish-worker", publishEnv)
+	held := publish.lake.Hold(merge)
+	id := f.start(brief(f), map[string]any{"workspace": f.workspace(f.first)})
+	held.Wait(t, waitTime)
+	deliver := held.Late(t)
+	workflow := f.end(id)
+	o := outputOf(t, last(t, workflow, "prepare_publish"))
+	if workflow.Status != txn.WorkflowCompleted || o.Publication.Outcome != txn.OutcomePublished || o.Publication.Fence != txn.FenceHard {
+		t.Errorf("%s\nput out %+v", describe(workflow), o.Publication)
+	}
+	head := f.head()
+	deliver()
+	if f.head() != head || f.history() != 1 {
+		t.Errorf("the late merge landed: head %s, was %s", f.head(), head)
+	}
+	f.stop(publish.process)
+}
+
+// What may become of the answer to the creation of a staging branch.
+func TestLostAnswersToABranch(t *testing.T) {
+	t.Parallel()
+	create := fault.Match{Method: http.MethodPost, Path: "/branches", Body: `"name":"perago-staging-`}
+	for _, c := range []struct {
+		name     string
+		answered bool
+		fate     func(t *testing.T, p *fronted, held *fault.Hold) (afterwards func())
+		status   txn.TaskStatus
+		sent     int
+		reason   string
+	}{
+		{
+			name: "applied, and the answer is lost", answered: true, status: txn.TaskCompleted, sent: 1,
+			fate: func(_ *testing.T, _ *fronted, held *fault.Hold) func() { held.Drop(); return nil },
+		},
+		{
+			name: "comes while it is read", status: txn.TaskCompleted, sent: 1,
+			fate: func(t *testing.T, p *fronted, held *fault.Hold) func() {
+				reading := p.lake.Hold(fault.Match{Method: http.MethodGet, Path: "/branches/perago-staging-", Nth: 2})
+				deliver := held.Late(t)
+				reading.Wait(t, waitTime)
+				deliver()
+				reading.Pass()
+				return nil
+			},
+		},
+		{
+			name: "comes long after", status: txn.TaskCompleted, sent: 2,
+			fate: func(t *testing.T, _ *fronted, held *fault.Hold) func() { return held.Late(t) },
+		},
+		{
+			name: "lost, and never applied", status: txn.TaskCompleted, sent: 2,
+			fate: func(_ *testing.T, _ *fronted, held *fault.Hold) func() { held.Drop(); return nil },
+		},
+		{
+			name: "refused", status: txn.TaskFailed, sent: 1, reason: "lakeFS answered 403",
+			fate: func(_ *testing.T, _ *fronted, held *fault.Hold) func() {
+				held.Answer(http.StatusForbidden, `{"message": "insufficient permissions"}`)
+				return nil
+			},
+		},
+		{
+			name: "the source commit is unknown", status: txn.TaskFailed, sent: 1, reason: "lakeFS answered 404",
+			fate: func(_ *testing.T, _ *fronted, held *fault.Hold) func() {
+				held.Answer(http.StatusNotFound, `{"message": "commit not found"}`)
+				return nil
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleetOf(t, setup{
+				files: map[string]string{"data/a": "1"}, without: "stage-worker",
+				// A branch that comes long after has nothing on it, and goes by its age.
+				expect: []lakefstest.Expectation{lakefstest.Allow(lakefstest.RuleBranches)},
+			})
+			f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
+			stage := f.behind("stage-worker", f.stageEnv()...)
+			hold := stage.lake.Hold
+			if c.answered {
+				hold = stage.lake.HoldAnswer
+			}
+			held := hold(create)
+			tasks := step("prepare", "data/", "${workflow.input.workspace}", nil)
+			tasks[1]["name"] = "perago_stage_once"
+			id := f.start(f.register("lost_branch", tasks...), map[string]any{"workspace": f.workspace(f.first)})
+			held.Wait(t, waitTime)
+			afterwards := c.fate(t, stage, held)
+			workflow := f.end(id)
+			task := last(t, workflow, "prepare_stage")
+			if task.Status != c.status || !strings.Contains(task.Reason, c.reason) {
+				t.Errorf("%s: %s", task.Status, task.Reason)
+			}
+			sent := stage.lake.Matching(create)
+			if len(sent) != c.sent || (c.sent == 2 && sent[0].Body == sent[1].Body) {
+				t.Errorf("%d branches were asked for, want %d, each under a name of its own: %v", len(sent), c.sent, sent)
+			}
+			commits := 0
+			if c.status == txn.TaskCompleted {
+				commits = 1
+			}
+			if f.history() != commits {
+				t.Errorf("%d confirm commits, want %d", f.history(), commits)
+			}
+			if afterwards != nil {
+				afterwards()
+				f.branchesLeft(id, 1) // whole, and nothing on it
+			}
+			f.stop(stage.process)
+		})
+	}
+}
