@@ -189,15 +189,22 @@ func (r *Runtime) abandoned(attempt *Attempt, result txn.TaskResult, why error) 
 		slog.String(telemetry.KeyCommit, commit), slog.Any(telemetry.KeyError, why))
 }
 
-// publishedCommit is the commit of a landed publication in a completed task's
-// output; empty when the task published nothing.
+// publishedCommit is the commit of a landed publication in a task's output; empty
+// when the task published nothing. A publication in doubt names a commit only
+// where lakeFS said that it landed and it could not be read back.
 func publishedCommit(result txn.TaskResult) string {
 	publication, _ := result.Output["publication"].(map[string]any)
 	outcome, _ := publication["outcome"].(string)
-	if result.Status != txn.TaskCompleted || outcome == "no_op" || outcome == "read_only" {
+	commit, _ := publication["commit"].(string)
+	switch txn.Outcome(outcome) {
+	case txn.OutcomeNoOp, txn.OutcomeReadOnly:
+		return ""
+	case txn.OutcomeInDoubt:
+		return commit
+	}
+	if result.Status != txn.TaskCompleted {
 		return ""
 	}
-	commit, _ := publication["commit"].(string)
 	return commit
 }
 
