@@ -36,6 +36,9 @@ func TestScripts(t *testing.T) {
 		Dir:  "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"commit": commitFile, "stage": stageStep},
 		Setup: func(e *testscript.Env) error {
+			// Under the race detector every program waits a second at its end, and a
+			// script is made of programs.
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			conductor := httptest.NewServer(newConductor())
 			e.Defer(conductor.Close)
 			lake := lakefstest.NewServer()
