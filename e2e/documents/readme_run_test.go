@@ -47,7 +47,7 @@ func TestBuilt(t *testing.T) {
 // of domains. It is the only test that does.
 func firstWorkflow(t *testing.T, servers stack.Servers, dir string) {
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl is not installed, which the README's commands need")
+		t.Fatal("curl is not installed, which the README's commands need; make deps installs it")
 	}
 	var commands []string
 	for _, b := range blocks(read(t, "README.md")) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks what the demo and the tests need, installs a missing Java, Maven or C
-# compiler with the system's package manager where this user may, and puts both
-# servers into the cache. Quick when there is nothing to do. Reads no input.
+# Checks what the demo and the tests need, installs a missing Java, Maven, C
+# compiler or curl with the system's package manager where this user may, and puts
+# both servers into the cache. Quick when there is nothing to do. Reads no input.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,6 +19,7 @@ missing() {
   [ "$(java_major)" -ge 17 ] || echo java
   command -v mvn >/dev/null || echo maven
   command -v gcc >/dev/null || command -v clang >/dev/null || echo cc # for go test -race
+  command -v curl >/dev/null || echo curl # the README's commands are run as they stand
 }
 
 install() { # WORD...: packages by what they give
@@ -36,6 +37,7 @@ install() { # WORD...: packages by what they give
         fi ;;
       maven) packages+=(maven) ;;
       cc) packages+=(gcc libc6-dev) ;;
+      curl) packages+=(curl) ;;
       esac
     done
     apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >/dev/null
@@ -45,6 +47,7 @@ install() { # WORD...: packages by what they give
       java) packages+=(java-17-openjdk-headless) ;;
       maven) packages+=(maven) ;;
       cc) packages+=(gcc) ;;
+      curl) packages+=(curl) ;;
       esac
     done
     dnf install -y -q "${packages[@]}" </dev/null
@@ -54,6 +57,7 @@ install() { # WORD...: packages by what they give
       java) packages+=(openjdk17-jre-headless) ;;
       maven) packages+=(maven) ;;
       cc) packages+=(gcc musl-dev) ;;
+      curl) packages+=(curl) ;;
       esac
     done
     apk add --quiet "${packages[@]}" </dev/null
@@ -70,6 +74,7 @@ explain() { # WORD...: what to install by hand
     java) echo "  a Java runtime, 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jdk-headless)" ;;
     maven) echo "  Maven, to fetch Conductor (Debian, Ubuntu: apt-get install maven)" ;;
     cc) echo "  a C compiler, for go test -race (Debian, Ubuntu: apt-get install gcc libc6-dev)" ;;
+    curl) echo "  curl (Debian, Ubuntu: apt-get install curl)" ;;
     esac
   done >&2
   echo "Install it, then run this again; as root, make deps does it itself." >&2
