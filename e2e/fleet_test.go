@@ -144,6 +144,7 @@ func (p *fronted) kill() {
 var (
 	completion = fault.Match{Method: http.MethodPost, Path: "/api/tasks", Body: `"COMPLETED"`}
 	merge      = fault.Match{Method: http.MethodPost, Path: "/merge/main"}
+	headOfMain = fault.Match{Method: http.MethodGet, Path: "/branches/main"}
 )
 
 // stop drains a worker and looks at what it wrote.

@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"perago/pkg/lakefs/lakefstest"
+	"perago/pkg/txn"
+)
+
+// A no-op after an abandoned publication ends with the input ref's tree: it
+// supersedes what was abandoned. The same from a repository's first commit, whose
+// tree has no id of its own, and again for a second no-op, whose tree is equal.
+func TestNoOpAfterAnAbandonedPublication(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]map[string]string{"on a tree": {"data/a": "1", "other": "o"}, "on a repository's first commit": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleetOf(t, setup{
+				files: before, without: "publish-worker",
+				// The abandoned staging is settled by the hard fence only.
+				expect: []lakefstest.Expectation{lakefstest.Allow(lakefstest.RuleBranches)},
+			})
+			content := map[string]string{"a": "2", "only the first": "x"}
+			f.user("prepare", func(txn.Task) map[string]string { return content })
+			dying := f.behind("publish-worker", publishEnv)
+			held := dying.conductor.Hold(completion)
+			tasks := publishedBy("perago_publish_brief", step("prepare", "data/", "${workflow.input.workspace}", func(s map[string]any) { s["allow_empty"] = true }))
+			id := f.start(f.register("noop", tasks...), map[string]any{"workspace": f.workspace(f.first)})
+			held.Wait(t, waitTime)
+			abandoned := f.head()
+			dying.kill()
+			held.Drop()
+
+			content = map[string]string{}
+			if before["data/a"] != "" {
+				content["a"] = before["data/a"]
+			}
+			next := start(t, "publish-worker", f.env(publishEnv)...)
+			for _, superseded := range []func() txn.CommitID{func() txn.CommitID { return abandoned }, f.head} {
+				want := superseded()
+				f.rerunFrom(id, "prepare")
+				workflow := f.end(id)
+				o := outputOf(t, last(t, workflow, "prepare_publish"))
+				if workflow.Status != txn.WorkflowCompleted || !outputOf(t, last(t, workflow, "prepare_stage")).Staged.NoOp || o.Publication.Outcome != txn.OutcomePublished || o.Publication.Supersedes != want {
+					t.Fatalf("%s\nput out %+v; want it to supersede %s", describe(workflow), o.Publication, want)
+				}
+				if diff := cmp.Diff(before, lakefstest.Tree(t, f.lake, f.repo, f.head())); diff != "" {
+					t.Errorf("the tree (-want +got):\n%s", diff)
+				}
+			}
+			f.stop(next)
+		})
+	}
+}
+
+// A no-op while an older attempt of the step is about moves the head with an
+// empty commit, so that what the older attempt decided is out of date; its mark
+// goes when it has landed.
+func TestNoOpDisarmsAnOlderAttempt(t *testing.T) {
+	t.Parallel()
+	f := newFleetOf(t, setup{
+		files: map[string]string{"data/a": "1"}, without: "publish-worker",
+		expect: []lakefstest.Expectation{lakefstest.Allow(lakefstest.RuleBranches)},
+	})
+	content := map[string]string{"a": "2"}
+	f.user("prepare", func(txn.Task) map[string]string { return content })
+	older := f.behind("publish-worker", publishEnv)
+	// The answer that the older attempt decides on, before its merge.
+	head := older.lake.HoldAnswer(headOfMain)
+	id := f.start(f.register("disarm", step("prepare", "data/", "${workflow.input.workspace}", nil)...), map[string]any{"workspace": f.workspace(f.first)})
+	head.Wait(t, waitTime)
+	content = map[string]string{"a": "1"}
+	next := start(t, "publish-worker", f.env(publishEnv)...)
+	if err := f.operator.Terminate(t.Context(), id, "an operator stops it"); err != nil {
+		t.Fatal(err)
+	}
+	f.rerunFrom(id, "prepare")
+	workflow := f.end(id)
+	o := outputOf(t, last(t, workflow, "prepare_publish"))
+	if workflow.Status != txn.WorkflowCompleted || o.Publication.Outcome != txn.OutcomePublished || o.Publication.ExpectedHead != f.first || o.Publication.Commit == f.first || f.history() != 1 {
+		t.Fatalf("%s\nput out %+v; want an empty commit on %s", describe(workflow), o.Publication, f.first)
+	}
+	published := f.head()
+	head.Pass()
+	f.stop(older.process)
+	if n := len(older.lake.Matching(merge)); n != 0 || f.head() != published {
+		t.Errorf("the older attempt sent %d merges, head %s", n, f.head())
+	}
+	cleanup := outputOf(t, last(t, workflow, "prepare_cleanup"))
+	if len(cleanup.Deleted) != 1 || len(cleanup.Errors) != 0 {
+		t.Errorf("cleanup deleted %v with errors %v; want the mark alone", cleanup.Deleted, cleanup.Errors)
+	}
+	f.stop(next)
+}
+
+// A commit of a newer major version is foreign, with a sentence of its own.
+func TestNewerVersionIsForeign(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, map[string]string{"data/a": "1"})
+	f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
+	lakefstest.Put(t, f.lake, f.repo, lakefstest.DefaultBranch, map[string]string{"elsewhere": "1"})
+	commit, err := f.lake.CreateCommit(t.Context(), f.repo, lakefstest.DefaultBranch, "from the future", map[string]string{"perago.version": "2", "perago.phase": "try"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	workflow := f.run(f.register("newer", step("prepare", "data/", "${workflow.input.workspace}", nil)...), map[string]any{"workspace": f.workspace(f.first)})
+	want := fmt.Sprintf("main advanced from %s to %s; commit %s: written by a newer perago (metadata version \"2\"); upgrade this worker; start a new workflow with ref=%s", f.first, commit.ID, commit.ID.Short(), commit.ID)
+	if got := last(t, workflow, "prepare_publish").Reason; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// rerunFrom ends a workflow if it still runs and runs it again from a task.
+func (f *fleet) rerunFrom(id txn.WorkflowID, reference txn.ReferenceName) {
+	f.t.Helper()
+	workflow, err := f.conductor.Workflow(f.t.Context(), id)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if !workflow.Status.Terminal() {
+		if err := f.operator.Terminate(f.t.Context(), id, "an operator stops it"); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	if err := f.operator.Rerun(f.t.Context(), id, last(f.t, workflow, reference).ID); err != nil {
+		f.t.Fatal(err)
+	}
+}
