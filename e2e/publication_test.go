@@ -234,6 +234,11 @@ func TestBadInputIsTerminalAndWritesNothing(t *testing.T) {
 		{"a branch for a ref", func(s map[string]any) {
 			s["workspace"] = map[string]any{"repository": f.repo, "branch": "main", "ref_type": "commit", "ref": "main"}
 		}, txn.TaskFailedWithTerminalError, "workspace.ref: \"main\" is not a full commit id"},
+		{"a short hash for a ref", func(s map[string]any) { s["workspace"] = f.workspace(f.first[:12]) }, txn.TaskFailedWithTerminalError, "is not a full commit id"},
+		{"an upper-case ref", func(s map[string]any) {
+			s["workspace"] = f.workspace(txn.CommitID(strings.ToUpper(string(f.first))))
+		}, txn.TaskFailedWithTerminalError, "is not a full commit id"},
+		{"a tag for a ref", func(s map[string]any) { s["workspace"] = f.workspace("v1.0") }, txn.TaskFailedWithTerminalError, "is not a full commit id"},
 		{"a ref that is not there", func(s map[string]any) {
 			s["workspace"] = f.workspace(txn.CommitID(strings.Repeat("0", 64)))
 		}, txn.TaskFailedWithTerminalError, "holds no commit"},

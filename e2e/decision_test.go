@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
@@ -126,6 +128,66 @@ func (f *fleet) rerunFrom(id txn.WorkflowID, reference txn.ReferenceName) {
 		}
 	}
 	if err := f.operator.Rerun(f.t.Context(), id, last(f.t, workflow, reference).ID); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// As many commits of the step itself as the limit are read and superseded, one
+// more is refused.
+func TestOwnHistoryUpToTheLimit(t *testing.T) {
+	t.Parallel()
+	for name, over := range map[string]int{"at the limit": 0, "one over it": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleetOf(t, setup{
+				files: map[string]string{"data/a": "1"},
+				// Past the limit cleanup cannot read that the staging is published.
+				expect: []lakefstest.Expectation{lakefstest.Allow(lakefstest.RuleBranches)},
+			})
+			f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
+			tasks := step("prepare", "data/", "${workflow.input.workspace}", nil)
+			hold := simple("e2e_hold", "hold", nil)
+			id := f.start(f.register("limit", append([]map[string]any{tasks[0], tasks[1], hold}, tasks[2:]...)...), map[string]any{"workspace": f.workspace(f.first)})
+			for range txn.HistoryLimit + over {
+				f.confirm(id)
+			}
+			head := f.head()
+			f.user("e2e_hold", func(txn.Task) map[string]string { return nil })
+			workflow := f.end(id)
+			publish := last(t, workflow, "prepare_publish")
+			o := outputOf(t, publish)
+			switch {
+			case over == 0 && (workflow.Status != txn.WorkflowCompleted || o.Publication.Supersedes != head):
+				t.Errorf("%s\nput out %+v; want it to supersede %s", describe(workflow), o.Publication, head)
+			case over > 0 && (publish.Status != txn.TaskFailed || !strings.Contains(publish.Reason, "is not among its last 1024 first-parent commits") || f.head() != head):
+				t.Errorf("publish is %s: %s", publish.Status, publish.Reason)
+			}
+		})
+	}
+}
+
+// confirm lands an empty confirm commit of the step prepare of a workflow, of a
+// staging of its own.
+func (f *fleet) confirm(id txn.WorkflowID) {
+	f.t.Helper()
+	execution, err := uuid.NewV7()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	head := f.head()
+	staged := txn.Staged{
+		Repository: f.repo, Branch: lakefstest.DefaultBranch, Commit: f.first, InputRef: f.first, Prefix: "data/",
+		Execution: txn.ExecutionID(execution.String()), NoOp: true,
+	}
+	decision := txn.PublishDecision{ExpectedHead: head}
+	if head != f.first {
+		decision.Supersedes = head
+	}
+	step := txn.StepOf(staged, id, txn.NewLogicalTaskKey(id, "prepare_stage", 0))
+	record := txn.ConfirmRecord(step, staged, decision, head, txn.Attempt{Task: "an earlier try"}, staged.Execution)
+	if _, err := f.lake.Merge(f.t.Context(), txn.Merge{
+		Repository: f.repo, Source: head, Destination: lakefstest.DefaultBranch, Message: "confirm", Metadata: record.Metadata(""),
+	}); err != nil {
 		f.t.Fatal(err)
 	}
 }
