@@ -425,6 +425,26 @@ func TestOthersBranchesAreNotTouched(t *testing.T) {
 	b.kept(result, txn.Branch(txn.StepBranches(identity, workflow, key())+"of-somebody"), "not one that perago gives")
 }
 
+// misleading is a lake whose listing holds a branch that was not asked for.
+type misleading struct {
+	cleanup.Lake
+	branch txn.BranchHead
+}
+
+func (m misleading) Branches(context.Context, txn.Repository, string) ([]txn.BranchHead, error) {
+	return []txn.BranchHead{m.branch}, nil
+}
+
+// A listing is not believed: another workflow's branch in it stays, however old.
+func TestListingIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.workflow(txn.WorkflowFailed)
+	name := txn.NewStagingName(identity, other, key(), 0, b.executionAt(9*ttl))
+	b.cleaner.Lake = misleading{b.cleaner.Lake, txn.BranchHead{Name: b.branch(name, b.first), Head: b.first}}
+	b.kept(b.run(b.ofWorkflow(workflow)), name.Branch(), "another workflow's")
+}
+
 // What cleanup cannot do is in its output, and it completes.
 func TestProblemsDoNotFailTheTask(t *testing.T) {
 	t.Parallel()
