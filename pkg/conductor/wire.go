@@ -31,12 +31,14 @@ type wireTaskDefinition struct {
 
 // wireWorkflow is the part of a workflow this package reads.
 type wireWorkflow struct {
-	WorkflowID   string          `json:"workflowId"`
-	WorkflowName string          `json:"workflowName"`
-	Status       string          `json:"status"`
-	Reason       string          `json:"reasonForIncompletion"`
-	Tasks        []wireTask      `json:"tasks"`
-	Output       json.RawMessage `json:"output"`
+	WorkflowID   string `json:"workflowId"`
+	WorkflowName string `json:"workflowName"`
+	Status       string `json:"status"`
+	Reason       string `json:"reasonForIncompletion"`
+	// EndTime is in Unix milliseconds; 0 while it has not ended.
+	EndTime int64           `json:"endTime"`
+	Tasks   []wireTask      `json:"tasks"`
+	Output  json.RawMessage `json:"output"`
 }
 
 func (w wireTask) task() txn.Task {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/antihax/optional"
 	"github.com/conductor-sdk/conductor-go/sdk/client"
@@ -81,6 +82,10 @@ func (c *Client) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow,
 	workflow := txn.Workflow{
 		ID: id, Name: read.WorkflowName, Status: txn.WorkflowStatus(read.Status),
 		Reason: read.Reason, Output: object(read.Output),
+	}
+	// A workflow that was retried still has the end of the time before.
+	if workflow.Status.Terminal() && read.EndTime > 0 {
+		workflow.Ended = time.UnixMilli(read.EndTime)
 	}
 	for _, one := range read.Tasks {
 		workflow.Tasks = append(workflow.Tasks, one.task())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"strings"
 
@@ -90,51 +91,67 @@ func (c *Client) Head(ctx context.Context, repo txn.Repository, branch txn.Branc
 // Branches are all branches whose name begins with prefix ("" is every name),
 // hidden ones included, in the order of their names.
 func (c *Client) Branches(ctx context.Context, repo txn.Repository, prefix string) ([]txn.BranchHead, error) {
-	if err := checkRepository(repo); err != nil {
-		return nil, err
-	}
-	var (
-		all        []txn.BranchHead
-		showHidden = true
-		amount     = apigen.PaginationAmount(pageSize)
-		begins     = apigen.PaginationPrefix(prefix)
-		last       = ""
-	)
-	for more := true; more; {
-		after := apigen.PaginationAfter(last)
-		err := c.do(ctx, &call{operation: listBranches, want: http.StatusOK, decode: asJSON(func(a listing[ref]) error {
-			refs, hasMore, err := a.page()
-			if err != nil {
-				return err
-			}
-			page := make([]txn.BranchHead, 0, len(refs))
-			latest := last
-			for _, r := range refs {
-				head, err := txn.ParseCommitID(r.CommitID)
-				if err != nil {
-					return fmt.Errorf("branch %q: %w", r.ID, err)
-				}
-				if err := advances(latest, r.ID, prefix); err != nil {
-					return err
-				}
-				latest = r.ID
-				page = append(page, txn.BranchHead{Name: txn.Branch(r.ID), Head: head})
-			}
-			if hasMore && latest == last {
-				return fmt.Errorf("an empty page that says there are more after %q", last)
-			}
-			all, last, more = append(all, page...), latest, hasMore
-			return nil
-		})}, func(ctx context.Context) (*http.Response, error) {
-			return c.api.ListBranches(ctx, string(repo), &apigen.ListBranchesParams{
-				Prefix: &begins, After: &after, Amount: &amount, ShowHidden: &showHidden,
-			})
-		})
+	var all []txn.BranchHead
+	for page, err := range c.BranchPages(ctx, repo, prefix) {
 		if err != nil {
 			return nil, err
 		}
+		all = append(all, page...)
 	}
 	return all, nil
+}
+
+// BranchPages is Branches page by page, at most 1000 on each, for whoever need
+// not hold them all; an error is the last pair. A branch that is deleted
+// meanwhile moves no other one out of the listing.
+func (c *Client) BranchPages(ctx context.Context, repo txn.Repository, prefix string) iter.Seq2[[]txn.BranchHead, error] {
+	return func(yield func([]txn.BranchHead, error) bool) {
+		if err := checkRepository(repo); err != nil {
+			yield(nil, err)
+			return
+		}
+		last := ""
+		for more := true; more; {
+			var page []txn.BranchHead
+			err := c.do(ctx, &call{operation: listBranches, want: http.StatusOK, decode: asJSON(func(a listing[ref]) error {
+				refs, hasMore, err := a.page()
+				if err != nil {
+					return err
+				}
+				read := make([]txn.BranchHead, 0, len(refs))
+				latest := last
+				for _, r := range refs {
+					head, err := txn.ParseCommitID(r.CommitID)
+					if err != nil {
+						return fmt.Errorf("branch %q: %w", r.ID, err)
+					}
+					if err := advances(latest, r.ID, prefix); err != nil {
+						return err
+					}
+					latest = r.ID
+					read = append(read, txn.BranchHead{Name: txn.Branch(r.ID), Head: head})
+				}
+				if hasMore && latest == last {
+					return fmt.Errorf("an empty page that says there are more after %q", last)
+				}
+				page, last, more = read, latest, hasMore
+				return nil
+			})}, func(ctx context.Context) (*http.Response, error) {
+				showHidden, amount := true, apigen.PaginationAmount(pageSize)
+				begins, after := apigen.PaginationPrefix(prefix), apigen.PaginationAfter(last)
+				return c.api.ListBranches(ctx, string(repo), &apigen.ListBranchesParams{
+					Prefix: &begins, After: &after, Amount: &amount, ShowHidden: &showHidden,
+				})
+			})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(page, nil) {
+				return
+			}
+		}
+	}
 }
 
 // advances holds a listing to its order. It is also what ends every page loop:

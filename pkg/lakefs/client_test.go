@@ -106,6 +106,10 @@ var calls = []struct {
 		_, err := c.Branches(ctx, repo, "")
 		return err
 	}},
+	{listRepositories, `{"pagination":{"has_more":false},"results":[{"id":"lake"}]}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.Repositories(ctx)
+		return err
+	}},
 	{listRuns, `{"pagination":{"has_more":false},"results":[]}`, 200, func(ctx context.Context, c *Client) error {
 		_, err := c.HookRuns(ctx, repo, id("a"))
 		return err

@@ -13,6 +13,7 @@ const (
 	listObjects      operation = "list objects"
 	getObject        operation = "get object"
 	listBranches     operation = "list branches"
+	listRepositories operation = "list repositories"
 	listRuns         operation = "list action runs"
 	listHookRuns     operation = "list hook runs"
 	uploadObject     operation = "upload object"
@@ -43,16 +44,17 @@ var once = map[operation]bool{
 // execution only, and the second upload of a path replaces the first. Ping is
 // not here: it asks how things are now.
 var repeated = map[operation]bool{
-	getCommit:     true,
-	getBranch:     true,
-	logCommits:    true,
-	listObjects:   true,
-	getObject:     true,
-	listBranches:  true,
-	listRuns:      true,
-	listHookRuns:  true,
-	getProtection: true,
-	uploadObject:  true,
-	deleteObjects: true,
-	deleteBranch:  true,
+	getCommit:        true,
+	getBranch:        true,
+	logCommits:       true,
+	listObjects:      true,
+	getObject:        true,
+	listBranches:     true,
+	listRepositories: true,
+	listRuns:         true,
+	listHookRuns:     true,
+	getProtection:    true,
+	uploadObject:     true,
+	deleteObjects:    true,
+	deleteBranch:     true,
 }

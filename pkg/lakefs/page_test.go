@@ -57,6 +57,8 @@ func TestPageLoopsEnd(t *testing.T) {
 		{"the same page for ever", listBranches, func(int) string { return branches(true, "a", "b") }},
 		{"an empty page with more", listBranches, func(int) string { return branches(true) }},
 		{"a page that goes back", listBranches, func(n int) string { return branches(true, strconv.Itoa(900-n)) }},
+		{"the same page for ever", listRepositories, func(int) string { return branches(true, "a", "b") }},
+		{"an empty page with more", listRepositories, func(int) string { return branches(true) }},
 		{"the same page for ever", logCommits, func(int) string { return log(true, "ab") }},
 		{"an empty page with more", logCommits, func(n int) string {
 			if n == 1 {
@@ -96,6 +98,8 @@ func TestPageLoopsEnd(t *testing.T) {
 					}
 				case listBranches:
 					_, err = client.Branches(t.Context(), repo, "")
+				case listRepositories:
+					_, err = client.Repositories(t.Context())
 				case logCommits:
 					var commits []txn.Commit
 					var reached bool

@@ -27,6 +27,46 @@ func (c *Client) Ping(ctx context.Context) error {
 	})}, func(ctx context.Context) (*http.Response, error) { return c.api.GetCurrentUser(ctx) })
 }
 
+// Repositories are the names of all repositories that the key may see, in order.
+func (c *Client) Repositories(ctx context.Context) ([]txn.Repository, error) {
+	type entry struct {
+		ID string `json:"id"`
+	}
+	var all []txn.Repository
+	last := ""
+	for more := true; more; {
+		var page []txn.Repository
+		err := c.do(ctx, &call{operation: listRepositories, want: http.StatusOK, decode: asJSON(func(a listing[entry]) error {
+			entries, hasMore, err := a.page()
+			if err != nil {
+				return err
+			}
+			page = make([]txn.Repository, 0, len(entries))
+			latest := last
+			for _, one := range entries {
+				if err := advances(latest, one.ID, ""); err != nil {
+					return err
+				}
+				latest = one.ID
+				page = append(page, txn.Repository(one.ID))
+			}
+			if hasMore && latest == last {
+				return fmt.Errorf("an empty page that says there are more after %q", last)
+			}
+			last, more = latest, hasMore
+			return nil
+		})}, func(ctx context.Context) (*http.Response, error) {
+			amount, after := apigen.PaginationAmount(pageSize), apigen.PaginationAfter(last)
+			return c.api.ListRepositories(ctx, &apigen.ListRepositoriesParams{After: &after, Amount: &amount})
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+	}
+	return all, nil
+}
+
 // CreateRepository makes a repository whose default branch holds one empty
 // commit. storageNamespace is where lakeFS keeps its data, such as
 // s3://bucket/folder; lakeFS refuses one that is in use. Not idempotent:

@@ -3,6 +3,7 @@ package txn
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -65,4 +66,19 @@ func (l AllowList) AllowsRepository(repository Repository) bool {
 		}
 	}
 	return false
+}
+
+// Repositories is every repository the list names, in its order and once each;
+// all says that it allows every other one too.
+func (l AllowList) Repositories() (named []Repository, all bool) {
+	for _, entry := range l {
+		if entry == "*" {
+			return nil, true
+		}
+		name, _, _ := strings.Cut(entry, "/")
+		if !slices.Contains(named, Repository(name)) {
+			named = append(named, Repository(name))
+		}
+	}
+	return named, false
 }

@@ -70,7 +70,7 @@ func NewStagingName(identity ConductorIdentity, workflow WorkflowID, key Logical
 
 // WorkflowBranches is what the names of all branches of one workflow begin with.
 func WorkflowBranches(identity ConductorIdentity, workflow WorkflowID) string {
-	return fmt.Sprintf("perago-staging-%s-%s-", hashPart(string(identity), 8), workflowPart(workflow))
+	return ConductorBranches(identity) + workflowPart(workflow) + "-"
 }
 
 // StepBranches is what the names of all branches of one step begin with.
@@ -94,7 +94,23 @@ func (n StagingName) OfStep(identity ConductorIdentity, workflow WorkflowID, key
 
 // OfWorkflow reports whether the branch is one of this Conductor and workflow.
 func (n StagingName) OfWorkflow(identity ConductorIdentity, workflow WorkflowID) bool {
-	return n.Conductor == hashPart(string(identity), 8) && n.Workflow == workflowPart(workflow)
+	return n.Conductor == hashPart(string(identity), 8) && n.NamesWorkflow(workflow)
+}
+
+// ConductorBranches is what the names of all branches of one Conductor begin with.
+func ConductorBranches(identity ConductorIdentity) string {
+	return fmt.Sprintf("perago-staging-%s-", hashPart(string(identity), 8))
+}
+
+// WorkflowID is the workflow's id, where the name holds it and not its hash.
+func (n StagingName) WorkflowID() (WorkflowID, bool) {
+	return WorkflowID(n.Workflow), isUUID(n.Workflow)
+}
+
+// NamesWorkflow reports whether the branch is one of this workflow, whichever
+// Conductor it runs on.
+func (n StagingName) NamesWorkflow(workflow WorkflowID) bool {
+	return n.Workflow == workflowPart(workflow)
 }
 
 var stagingNamePattern = regexp.MustCompile(

@@ -94,7 +94,9 @@ type Workflow struct {
 	Name   string
 	Status WorkflowStatus
 	Reason string
-	Tasks  []Task
+	// Ended is when it ended, as Conductor's clock has it; zero while it has not.
+	Ended time.Time
+	Tasks []Task
 	// Output is a JSON object; nil when there is none.
 	Output json.RawMessage
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
@@ -59,6 +60,8 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"branch: a name that is taken is 409 and stays as it is", (*suite).branchExists},
 		{"branch: a source that is not there is 404, a bad name 400, a long one fine", (*suite).branchNames},
 		{"branch: hidden ones are listed only with show_hidden, by prefix, over pages", (*suite).hidden},
+		{"repository: all of them are listed, in order", (*suite).repositories},
+		{"branch: deletes during a listing move no other one out of it", (*suite).deleteWhileListed},
 		{"branch: a delete of a missing one is 404, of the default branch 403", (*suite).deleteBranch},
 		{"reference: a branch, ~n and a short id are accepted where a commit id is", (*suite).references},
 		{"commit: read back by its full id with all that was given", (*suite).commit},
@@ -330,6 +333,49 @@ func (s *suite) branchNames() {
 	}
 	long := s.branch(repo, txn.Branch("B_9-"+strings.Repeat("x", 300)), first)
 	s.equal(s.head(repo, long), first)
+}
+
+func (s *suite) repositories() {
+	one, _ := NewRepository(s, s.client, nil)
+	two, _ := NewRepository(s, s.client, nil)
+	all, err := s.client.Repositories(s.Context())
+	s.no(err)
+	if !slices.Contains(all, one) || !slices.Contains(all, two) || !slices.IsSorted(all) {
+		s.Fatalf("repositories %v; want %s and %s among them, in order", all, one, two)
+	}
+}
+
+func (s *suite) deleteWhileListed() {
+	repo, first := NewRepository(s, s.client, nil)
+	const branches = 1001
+	group := errgroup.Group{}
+	group.SetLimit(16)
+	for i := range branches {
+		group.Go(func() error {
+			return s.client.CreateBranch(s.Context(), repo, txn.Branch(fmt.Sprintf("d-%04d", i)), first)
+		})
+	}
+	s.no(group.Wait())
+	seen := 0
+	for page, err := range s.client.BranchPages(s.Context(), repo, "d-") {
+		s.no(err)
+		for _, branch := range page {
+			if want := txn.Branch(fmt.Sprintf("d-%04d", seen)); branch.Name != want {
+				s.Fatalf("branch %d is %s", seen, branch.Name)
+			}
+			if seen++; seen%2 == 0 {
+				s.no(s.client.DeleteBranch(s.Context(), repo, branch.Name))
+			}
+		}
+	}
+	s.equal(seen, branches)
+	left, err := s.client.Branches(s.Context(), repo, "d-")
+	s.no(err)
+	s.equal(len(left), branches/2+1)
+	for _, branch := range left {
+		group.Go(func() error { return s.client.DeleteBranch(s.Context(), repo, branch.Name) })
+	}
+	s.no(group.Wait())
 }
 
 func (s *suite) hidden() {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -161,6 +162,7 @@ func (s *Server) routes() {
 	s.mux = http.NewServeMux()
 	for pattern, handle := range map[string]handler{
 		"GET /user":                      (*Server).user,
+		"GET /repositories":              (*Server).listRepositories,
 		"POST /repositories":             (*Server).createRepository,
 		"GET /repositories/{repository}": (*Server).getRepository,
 		"GET /repositories/{repository}/settings/branch_protection":        (*Server).protection,
@@ -540,6 +542,15 @@ func (p page) last() string {
 		return ""
 	}
 	return p.names[len(p.names)-1]
+}
+
+func (s *Server) listRepositories(request *http.Request, _ []byte) (answer, *refuse) {
+	p := pageOf(slices.Sorted(maps.Keys(s.repositories)), request.URL.Query())
+	records := []any{}
+	for _, name := range p.names {
+		records = append(records, s.repositories[name].show())
+	}
+	return results(records, p.more, p.last()), nil
 }
 
 type refRecord struct {
