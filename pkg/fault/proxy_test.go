@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -18,6 +19,8 @@ type server struct {
 	reached []string
 	proxy   *Proxy
 	url     string
+	// answer is what it answers, when it is not the usual.
+	answer string
 }
 
 func newServer(t *testing.T) *server {
@@ -31,8 +34,11 @@ func newServer(t *testing.T) *server {
 		s.mu.Lock()
 		s.reached = append(s.reached, r.Method+" "+r.URL.RequestURI()+" "+string(body))
 		s.mu.Unlock()
+		if s.answer != "" {
+			w.Header().Set("Content-Type", "application/json")
+		}
 		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, "from the server")
+		_, _ = io.WriteString(w, cmp.Or(s.answer, "from the server"))
 	}))
 	t.Cleanup(target.Close)
 	proxy, err := NewProxy(target.URL)
