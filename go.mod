@@ -7,6 +7,7 @@ tool honnef.co/go/tools/cmd/staticcheck
 require (
 	github.com/Shopify/go-lua v0.0.0-20221004153744-91867de107cf
 	github.com/antihax/optional v1.0.0
+	github.com/bmatcuk/doublestar/v4 v4.10.4
 	github.com/conductor-sdk/conductor-go v1.5.4
 	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0

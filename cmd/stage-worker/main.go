@@ -78,10 +78,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 			}
 			return func(ctx context.Context, a *worker.Attempt) (map[string]any, error) {
 				result, err := stager.Run(ctx, a.Task, a)
-				if err != nil {
-					return nil, err
-				}
-				return result.Output(), nil
+				return result.Output(), err
 			}
 		},
 		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}},

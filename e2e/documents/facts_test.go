@@ -60,6 +60,9 @@ func TestInputFields(t *testing.T) {
 	}{
 		{"workspace", func() error { return stageInput(`{"workspace": {"no_such": 1}}`) }},
 		{"stage", func() error { return stageInput(`{"no_such": 1}`) }},
+		{"guardrail", func() error {
+			return stageInput(`{"workspace": ` + workspace + `, "prefix": "", "guardrails": [{"no_such": 1}]}`)
+		}},
 		{"publish", func() error {
 			_, err := txn.ParsePublishInput(json.RawMessage(`{"no_such": 1}`), txn.TaskDefinition{}, all)
 			return err
@@ -88,7 +91,6 @@ func TestInputFields(t *testing.T) {
 	// What the page says is not supported is refused by name.
 	for field, input := range map[string]string{
 		"source.import": `{"workspace": ` + workspace + `, "prefix": "data/", "source": {"import": "s3://x"}}`,
-		"guardrails":    `{"workspace": ` + workspace + `, "prefix": "data/", "source": {"directory": "/x"}, "guardrails": [{"require_file": "x"}]}`,
 	} {
 		if err := stageInput(input); err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "not supported by this version") {
 			t.Errorf("%s: got %v; the documents say that this version does not support it", field, err)

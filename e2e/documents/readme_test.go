@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"perago/pkg/definition"
+	"perago/pkg/projection"
 	"perago/pkg/txn"
 	"perago/pkg/worker"
 	"perago/taskdefs"
@@ -154,6 +155,12 @@ func checkInput(t *testing.T, document, what string, raw json.RawMessage) {
 	case "workspace":
 		whole := `{"prefix": "/", "read_only": true, "workspace": ` + string(raw) + `}`
 		_, err = txn.ParseStageInput(json.RawMessage(whole), all)
+	case "guardrails":
+		whole := `{"prefix": "/", "source": {"directory": "/w/i/t"}, "workspace": {"repository": "lake", "branch": "main", "ref_type": "commit", "ref": "` + strings.Repeat("ab", 32) + `"}, "guardrails": ` + string(raw) + `}`
+		var input txn.StageInput
+		if input, err = txn.ParseStageInput(json.RawMessage(whole), all); err == nil {
+			_, err = projection.NewGuardrails(input.Guardrails)
+		}
 	case "stage input":
 		var input txn.StageInput
 		if input, err = txn.ParseStageInput(raw, all); err == nil {

@@ -82,14 +82,23 @@ type Stager struct {
 type Result struct {
 	Workspace txn.Workspace
 	Staged    txn.Staged
+	// Violations are the guardrails that do not hold; then nothing was staged.
+	Violations []projection.Violation
 }
 
-// Output is the task's output.
+// Output is the task's output, also when it failed.
 func (r Result) Output() map[string]any {
-	return map[string]any{"workspace": r.Workspace, "staged": r.Staged}
+	switch {
+	case r.Staged.Commit != "":
+		return map[string]any{"workspace": r.Workspace, "staged": r.Staged}
+	case len(r.Violations) > 0:
+		return map[string]any{"violations": r.Violations}
+	}
+	return nil
 }
 
-// Run stages one task. Its error is for txn.ResultOf.
+// Run stages one task. Its error is for txn.ResultOf. A failed one has no staged
+// reference.
 func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Result, error) {
 	end := attempt.Phase("validate")
 	run, err := s.prepare(ctx, task, attempt)
@@ -112,12 +121,22 @@ func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Resul
 		return Result{}, fmt.Errorf("%s holds no files, which would remove everything under %s; if that is meant, set allow_empty: true", run.input.Directory, run.input.Prefix)
 	}
 
+	violations := run.guardrails.Check(projection.Paths(entries))
+	// What is removed is not known yet; all violations belong into one message.
+	if len(violations) > 0 && !run.guardrails.Bounded() {
+		return refused(violations)
+	}
+
 	end = attempt.Phase("compare")
 	remote := s.Lake.Objects(ctx, run.repository(), run.staged.InputRef, run.input.Prefix)
 	plan, err := projection.Diff(ctx, run.input.Prefix, entries, remote, projection.Hasher(s.Root, run.directory), runtime.GOMAXPROCS(0))
 	end()
 	if err != nil {
 		return Result{}, fmt.Errorf("compare %s with %s at %s: %w", run.input.Directory, run.input.Prefix, run.staged.InputRef.Short(), err)
+	}
+	held := len(plan.Removed) + len(plan.Changed) + plan.Unchanged
+	if violations = append(violations, run.guardrails.CheckRemoved(len(plan.Removed), held)...); len(violations) > 0 {
+		return refused(violations)
 	}
 	run.staged.Added, run.staged.Changed = len(plan.Added), len(plan.Changed)
 	run.staged.Removed, run.staged.Unchanged = len(plan.Removed), plan.Unchanged
@@ -135,14 +154,19 @@ func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Resul
 	return run.finish(ctx)
 }
 
+func refused(violations []projection.Violation) (Result, error) {
+	return Result{Violations: violations}, &projection.GuardrailError{Violations: violations}
+}
+
 // execution is one run of an attempt.
 type execution struct {
 	*Stager
-	task      txn.Task
-	attempt   Attempt
-	input     txn.StageInput
-	directory string
-	staged    txn.Staged
+	task       txn.Task
+	attempt    Attempt
+	input      txn.StageInput
+	guardrails projection.Guardrails
+	directory  string
+	staged     txn.Staged
 }
 
 // prepare checks the input whole, asks the fence, and requires that the input
@@ -153,6 +177,9 @@ func (s *Stager) prepare(ctx context.Context, task txn.Task, attempt Attempt) (*
 		return nil, err
 	}
 	run := &execution{Stager: s, task: task, attempt: attempt, input: input}
+	if run.guardrails, err = projection.NewGuardrails(input.Guardrails); err != nil {
+		return nil, err
+	}
 	if !input.ReadOnly {
 		if run.directory, err = txn.SourceDirectory(s.Root.Name(), task.Workflow, input.Directory); err != nil {
 			return nil, err

@@ -18,6 +18,7 @@ import (
 
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
+	"perago/pkg/projection"
 	"perago/pkg/stage"
 	"perago/pkg/txn"
 )
@@ -304,6 +305,81 @@ func TestFailuresCommitNothing(t *testing.T) {
 				t.Errorf("%d commits were sent, want none", got)
 			}
 		})
+	}
+}
+
+// The guardrails are asked before anything is written, and say all that does not
+// hold at once. An unwanted mass delete is one of them.
+func TestGuardrails(t *testing.T) {
+	t.Parallel()
+	held := map[string]string{"data/a": "1", "data/b": "1", "data/c": "1", "data/d": "1", "data2/e": "1"}
+	guard := func(one ...any) map[string]any { return map[string]any{"guardrails": one} }
+	type object = map[string]any
+	for _, c := range []struct {
+		name   string
+		files  map[string]string
+		more   map[string]any
+		want   []projection.Violation
+		listed bool
+	}{
+		{"all hold", map[string]string{"a": "2", "b": "1", "x/y": "2"}, guard(
+			object{"require_file": "a"}, object{"require_dir": "x"}, object{"require_glob": object{"pattern": "**", "max": 3}},
+			object{"forbid_glob": "**/*.tmp"}, object{"max_removed": object{"count": 2, "fraction": 0.5}}), nil, true},
+		{"none holds", map[string]string{"a.tmp": "2"}, guard(
+			object{"require_file": "a"}, object{"require_dir": "x"}, object{"require_glob": object{"pattern": "**", "min": 2}},
+			object{"forbid_glob": "**/*.tmp"}, object{"max_removed": object{"count": 2, "fraction": 0.5}}), []projection.Violation{
+			`require_file "a": there is no such file`, `require_dir "x": there is no file in such a directory`,
+			`require_glob "**": 1 files match, at least 2 must`, `forbid_glob "**/*.tmp": matched by "a.tmp"`,
+			"max_removed.count: 4 of 4 objects would be removed, at most 2 may",
+			"max_removed.fraction: 4 of 4 objects would be removed, at most the part 0.5 may",
+		}, true},
+		{"seen before anything is read", map[string]string{"a.tmp": "2"}, guard(object{"require_file": "a"}), []projection.Violation{`require_file "a": there is no such file`}, false},
+		{"everything is removed", nil, map[string]any{"allow_empty": true, "guardrails": []any{object{"max_removed": object{"fraction": 0.9}}}},
+			[]projection.Violation{"max_removed.fraction: 4 of 4 objects would be removed, at most the part 0.9 may"}, true},
+		{"what is there already is guarded too", map[string]string{"a": "1", "b": "1", "c": "1", "d": "1"}, guard(object{"require_file": "e"}),
+			[]projection.Violation{`require_file "e": there is no such file`}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, held)
+			result, err := b.stager.Run(t.Context(), b.task(b.write(c.files), c.more), &attempt{})
+			var violated *projection.GuardrailError
+			if errors.As(err, &violated) != (c.want != nil) || (c.want == nil) != (err == nil) || errors.As(err, new(*txn.TerminalError)) {
+				t.Fatalf("got %v", err)
+			}
+			if diff := cmp.Diff(c.want, result.Violations); diff != "" {
+				t.Errorf("violations (-want +got):\n%s", diff)
+			}
+			if got := b.wire.count(http.MethodGet, "/objects/ls") > 0; got != c.listed {
+				t.Errorf("the input ref was listed: %v, want %v", got, c.listed)
+			}
+			if c.want == nil {
+				return
+			}
+			if diff := cmp.Diff(map[string]any{"violations": c.want}, result.Output()); diff != "" {
+				t.Errorf("output (-want +got):\n%s", diff)
+			}
+			for _, violation := range c.want {
+				if !strings.Contains(err.Error(), string(violation)) {
+					t.Errorf("%v does not say %s", err, violation)
+				}
+			}
+			if n := b.wire.writes(); n != 0 {
+				t.Errorf("%d writes, want none", n)
+			}
+		})
+	}
+}
+
+// A malformed pattern is a fault of the input, seen before the servers are asked.
+func TestMalformedPatternIsTerminal(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1"})
+	a := &attempt{}
+	result, err := b.stager.Run(t.Context(), b.task(b.write(map[string]string{"a": "2"}), map[string]any{"guardrails": []any{map[string]any{"forbid_glob": "[a"}}}), a)
+	var terminal *txn.TerminalError
+	if !errors.As(err, &terminal) || terminal.Field != "guardrails[0].forbid_glob" || result.Output() != nil || a.checks != 0 || b.wire.count("", "") != 0 {
+		t.Errorf("got %v, output %v, after %d checks and %d requests", err, result.Output(), a.checks, b.wire.count("", ""))
 	}
 }
 

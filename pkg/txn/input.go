@@ -99,6 +99,8 @@ type StageInput struct {
 	// ReadOnly steps have no source, and nothing is scanned.
 	ReadOnly   bool
 	AllowEmpty bool
+	// Guardrails are what the projection must hold before anything is staged.
+	Guardrails []Guardrail
 }
 
 // ParseStageInput reads and checks the whole input of a perago_stage task.
@@ -125,10 +127,13 @@ func ParseStageInput(raw json.RawMessage, allowed AllowList) (StageInput, error)
 	if input.AllowEmpty, err = d.flag("allow_empty"); err != nil {
 		return StageInput{}, err
 	}
-	if err := refuseGuardrails(d); err != nil {
+	if input.Guardrails, err = parseGuardrails(d); err != nil {
 		return StageInput{}, err
 	}
 	if input.ReadOnly {
+		if len(input.Guardrails) > 0 {
+			return StageInput{}, Terminalf("guardrails", "go not with read_only: a read-only step looks at no files; remove one of the two")
+		}
 		if d.has("source") {
 			return StageInput{}, Terminalf("source", "goes not with read_only: a read-only step publishes nothing; remove one of the two")
 		}
@@ -147,22 +152,6 @@ func parseSource(raw json.RawMessage) (string, error) {
 		return "", Terminalf("source.import", "is not supported by this version; use source.directory")
 	}
 	return source.text("directory")
-}
-
-// refuseGuardrails refuses what this version cannot hold: a guardrail that is
-// silently not checked is worse than none.
-func refuseGuardrails(d document) error {
-	if !d.has("guardrails") {
-		return nil
-	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(d.fields["guardrails"], &list); err != nil {
-		return Terminalf("guardrails", "must be a list")
-	}
-	if len(list) > 0 {
-		return Terminalf("guardrails", "are not supported by this version; remove them and check the files in the task before")
-	}
-	return nil
 }
 
 // SourceDirectory checks where a source directory lies, by its text alone: it is

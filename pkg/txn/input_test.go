@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // edit applies dotted-path changes to a JSON document; nil deletes.
@@ -60,8 +62,8 @@ func TestParseStageInput(t *testing.T) {
 		Workspace: Workspace{Repository: "lake", Branch: "main", RefType: "commit", Ref: CommitID(someCommit)},
 		Prefix:    "models/", Directory: "/data/w/t",
 	}
-	if input != want {
-		t.Errorf("got %+v, want %+v", input, want)
+	if diff := cmp.Diff(want, input); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, c := range []struct {
 		name            string
@@ -95,7 +97,8 @@ func TestParseStageInput(t *testing.T) {
 		{"null directory", map[string]any{"source.directory": nil}, "source.directory", "missing or null"},
 		{"unresolved directory", map[string]any{"source.directory": "${train.output.directory}"}, "source.directory", "unresolved expression"},
 		{"import", map[string]any{"source": map[string]any{"import": "s3://b/p/"}}, "source.import", "not supported"},
-		{"guardrails", map[string]any{"guardrails": []any{map[string]any{"require_file": "x"}}}, "guardrails", "not supported"},
+		{"a malformed guardrail", map[string]any{"guardrails": []any{map[string]any{"require": "x"}}}, "guardrails[0].require", "is not a field"},
+		{"guardrails of a read-only step", map[string]any{"read_only": true, "source": deleted, "guardrails": []any{map[string]any{"require_file": "x"}}}, "guardrails", "go not with read_only"},
 		{"text for a flag", map[string]any{"allow_empty": "yes"}, "allow_empty", "must be true or false"},
 		{"null for a flag", map[string]any{"read_only": nil}, "read_only", "must be true or false"},
 		{"read-only with a source", map[string]any{"read_only": true}, "source", "goes not with read_only"},
