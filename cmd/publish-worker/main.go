@@ -56,11 +56,17 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 
 		FenceFile:        fence.File(),
 		RequireHardFence: config.Publish.RequireHardFence,
-		Unfenced: func(task txn.Task, commit txn.CommitID) {
+		Unfenced: func(task txn.Task, commit txn.CommitID, why error) {
 			process.Metrics.FenceRejection("publish", "no_run")
 			process.Log.Error("the hard fence is required, and lakeFS recorded no run of it for a publication that landed",
 				slog.String(telemetry.KeyWorkflow, string(task.Workflow)), slog.String(telemetry.KeyTask, string(task.ID)),
-				slog.String(telemetry.KeyCommit, string(commit)))
+				slog.String(telemetry.KeyCommit, string(commit)), slog.String(telemetry.KeyError, why.Error()))
+		},
+		LateLanding: func(repository txn.Repository, target txn.Branch, published, late txn.CommitID) {
+			process.Metrics.LateLanding()
+			process.Log.Warn("late landing: a commit of a step above the one it published",
+				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(target)),
+				slog.String(telemetry.KeyCommit, string(late)), slog.String("published", string(published)))
 		},
 		Published: func(outcome txn.Outcome, fence txn.Fence) {
 			process.Metrics.PublishOutcome(string(outcome), string(fence))

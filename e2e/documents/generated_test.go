@@ -380,7 +380,7 @@ func events(t *testing.T) string {
 	}
 	order := []string{"error", "warn", "info", "debug"}
 	slices.SortFunc(all, func(a, b event) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.level), slices.Index(order, b.level)), cmp.Compare(a.message, b.message))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.level), slices.Index(order, b.level)), cmp.Compare(a.message, b.message), cmp.Compare(a.file, b.file))
 	})
 	out := "| level | message | from |\n|---|---|---|\n"
 	for _, e := range slices.Compact(all) {

@@ -11,42 +11,77 @@ import (
 	"perago/pkg/txn"
 )
 
-// fenceOf says which fence held for a landed commit. It never fails a landed
-// publication: what cannot be read counts as soft.
-func (e *execution) fenceOf(ctx context.Context, landed txn.CommitID) txn.Fence {
+// fenceOf says which fence held for a landed commit. It is hard when lakeFS ran
+// the known hook for it to completion, from the known file: an edited one has runs
+// of the same names. merged is a commit with the tree that was merged. It never
+// fails a landed publication: what cannot be read counts as soft.
+func (e *execution) fenceOf(ctx context.Context, landed, merged txn.CommitID) txn.Fence {
 	defer e.attempt.Phase("fence")()
-	fence := txn.FenceSoft
-	if runs, err := e.Lake.HookRuns(ctx, e.step.Repository, landed); err == nil {
-		fence = txn.FenceOf(runs)
+	runs, unread := e.Lake.HookRuns(ctx, e.step.Repository, landed)
+	if unread == nil && txn.FenceOf(runs) == txn.FenceHard {
+		if carries, err := e.carriesFence(ctx, merged); err == nil && carries {
+			return txn.FenceHard
+		}
 	}
-	if fence != txn.FenceHard && e.RequireHardFence && e.Unfenced != nil {
-		e.Unfenced(e.task, landed)
+	if e.RequireHardFence && e.Unfenced != nil {
+		e.Unfenced(e.task, landed, e.unfenced(ctx, landed, merged, runs, unread))
 	}
-	return fence
+	return txn.FenceSoft
 }
 
-// requireFence refuses a source that does not carry the known action file:
-// lakeFS loads hooks from the source of a merge.
+// unfenced says why the hard fence did not hold for a landed commit, and what
+// mends it.
+func (e *execution) unfenced(ctx context.Context, landed, merged txn.CommitID, runs []txn.HookRun, unread error) error {
+	if err := e.checkFence(ctx, merged); err != nil {
+		return err
+	}
+	verify := e.fenceCommand("verify")
+	switch {
+	case unread != nil:
+		return fmt.Errorf("which hooks lakeFS ran for commit %s cannot be read; give the key ci:ReadAction and run %s: %w", landed, verify, unread)
+	case len(runs) == 0:
+		return fmt.Errorf("lakeFS ran no hook for commit %s: its actions are switched off (LAKEFS_ACTIONS_ENABLED, or actions.enabled in its configuration); switch them on, restart lakeFS and run %s", landed, verify)
+	}
+	return fmt.Errorf("lakeFS has no completed run of the hook %s for commit %s; run %s", txn.FenceHook, landed, verify)
+}
+
+// requireFence refuses a source that does not carry the known action file, where
+// the hard fence is required: lakeFS loads hooks from the source of a merge.
 func (e *execution) requireFence(ctx context.Context, source txn.CommitID) error {
 	if !e.RequireHardFence {
 		return nil
 	}
 	defer e.attempt.Phase("fence")()
-	mend := fmt.Sprintf("PERAGO_REQUIRE_HARD_FENCE is set; run `perago fence install lakefs://%s/%s` and start a new workflow from the head it prints", e.step.Repository, e.step.Branch)
-	carries, err := e.carriesFence(ctx, source)
+	return e.checkFence(ctx, source)
+}
+
+// checkFence says what is wrong with the action file of a commit, and what mends
+// it.
+func (e *execution) checkFence(ctx context.Context, commit txn.CommitID) error {
+	mend := "PERAGO_REQUIRE_HARD_FENCE is set; run " + e.fenceCommand("install") + " and start a new workflow from the head it prints"
+	carries, err := e.carriesFence(ctx, commit)
 	switch {
 	case errors.Is(err, txn.ErrNotFound):
-		return fmt.Errorf("commit %s holds no %s, and %s", source, txn.FenceFile, mend)
+		return fmt.Errorf("commit %s holds no %s, and %s", commit, txn.FenceFile, mend)
 	case err != nil:
-		return fmt.Errorf("read %s of commit %s: %w", txn.FenceFile, source, err)
+		return fmt.Errorf("read %s of commit %s: %w", txn.FenceFile, commit, err)
 	case !carries:
-		return fmt.Errorf("%s of commit %s is not the one that this version knows, and %s", txn.FenceFile, source, mend)
+		return fmt.Errorf("%s of commit %s is not the one that this version knows, and %s", txn.FenceFile, commit, mend)
 	}
 	return nil
 }
 
+// fenceCommand is the command line that does something about the fence of the
+// target.
+func (e *execution) fenceCommand(verb string) string {
+	return fmt.Sprintf("`perago fence %s lakefs://%s/%s`", verb, e.step.Repository, e.step.Branch)
+}
+
 // carriesFence reports whether a commit carries the known action file.
 func (e *execution) carriesFence(ctx context.Context, commit txn.CommitID) (bool, error) {
+	if commit == e.carrier {
+		return true, nil
+	}
 	file, err := e.Lake.ReadObject(ctx, e.step.Repository, commit, txn.FenceFile)
 	if err != nil {
 		return false, err
@@ -57,7 +92,11 @@ func (e *execution) carriesFence(ctx context.Context, commit txn.CommitID) (bool
 	if err != nil {
 		return false, err
 	}
-	return len(e.FenceFile) > 0 && bytes.Equal(content, e.FenceFile), nil
+	if len(e.FenceFile) == 0 || !bytes.Equal(content, e.FenceFile) {
+		return false, nil
+	}
+	e.carrier = commit
+	return true, nil
 }
 
 // provenLimit is how many confirm commits are asked for a run of the fence.

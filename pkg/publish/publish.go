@@ -80,8 +80,11 @@ type Publisher struct {
 	// RequireHardFence refuses to merge a source without that file.
 	RequireHardFence bool
 	// Unfenced hears of a landed commit that the hard fence did not hold for
-	// although it is required; nil when nobody listens.
-	Unfenced func(txn.Task, txn.CommitID)
+	// although it is required, and why, with what mends it; nil when nobody listens.
+	Unfenced func(task txn.Task, landed txn.CommitID, why error)
+	// LateLanding hears of a commit of the step above the one that this staging
+	// published; nil when nobody listens.
+	LateLanding func(repository txn.Repository, target txn.Branch, published, late txn.CommitID)
 	// Rejected hears why the publish fence refused a publication; nil when nobody
 	// listens.
 	Rejected func(reason string)
@@ -96,6 +99,8 @@ type Publisher struct {
 type Result struct {
 	Workspace   *txn.Workspace
 	Publication *txn.Publication
+	// LateLandings is the commits of the step found above the published one.
+	LateLandings []txn.CommitID
 }
 
 // Output is the task's output; nil when there is nothing to say.
@@ -106,6 +111,9 @@ func (r Result) Output() map[string]any {
 	}
 	if r.Publication != nil {
 		output["publication"] = *r.Publication
+	}
+	if len(r.LateLandings) > 0 {
+		output["late_landings"] = r.LateLandings
 	}
 	return output
 }
@@ -121,7 +129,7 @@ func (p *Publisher) Run(ctx context.Context, task txn.Task, attempt Attempt) (Re
 	if reason := rejection(err); reason != "" && p.Rejected != nil {
 		p.Rejected(reason)
 	}
-	result := Result{Publication: publication}
+	result := Result{Publication: publication, LateLandings: run.late}
 	if err == nil {
 		workspace := run.input.Workspace.At(publication.Commit)
 		result.Workspace = &workspace
@@ -165,6 +173,10 @@ type execution struct {
 	// history is what the newest decision read of the target: immutable commits,
 	// not where the branch is now.
 	history []txn.Commit
+	// carrier is the newest commit that was seen to carry the known action file.
+	carrier txn.CommitID
+	// late is the late landings that were seen and told of.
+	late []txn.CommitID
 }
 
 func (e *execution) run(ctx context.Context) (*txn.Publication, error) {
@@ -308,6 +320,7 @@ func (e *execution) decide(ctx context.Context, first bool) (txn.PublishDecision
 			return txn.PublishDecision{}, fmt.Errorf("read the history of %s: %w", e.step.Branch, err)
 		}
 		e.history = facts.Range
+		e.reportLate(e.step.LandedLate(facts.Staged.Execution, facts.Range))
 	} else if facts.Staged.NoOp {
 		if facts.OtherBranches, err = e.otherBranches(ctx); err != nil {
 			return txn.PublishDecision{}, err
@@ -337,7 +350,7 @@ func (e *execution) nothing() *txn.Publication {
 func (e *execution) adopted(ctx context.Context, decision txn.PublishDecision, outcome txn.Outcome) *txn.Publication {
 	return &txn.Publication{
 		Commit: decision.Adopt, ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
-		Outcome: outcome, Fence: e.fenceOf(ctx, decision.Adopt),
+		Outcome: outcome, Fence: e.fenceOf(ctx, decision.Adopt, decision.Adopt),
 	}
 }
 
@@ -356,10 +369,13 @@ func (e *execution) verify(ctx context.Context, decision txn.PublishDecision, re
 	}
 	publication := &txn.Publication{
 		Commit: landed, ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
-		Outcome: txn.OutcomePublished, Fence: e.fenceOf(reading, landed),
+		Outcome: txn.OutcomePublished, Fence: e.fenceOf(reading, landed, record.SourceCommit),
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		publication.Outcome = outcomeOf(err)
+	case publication.Fence == txn.FenceSoft:
+		e.lookAbove(reading, landed)
 	}
 	return publication, err
 }

@@ -52,6 +52,8 @@ func TestPublish(t *testing.T) {
 		"RacedMergeIsLoud":               testRacedMergeIsLoud,
 		"Refusals":                       testRefusals,
 		"Foreign":                        testForeign,
+		"LateLandings":                   testLateLandings,
+		"FenceThatDidNotHold":            testFenceThatDidNotHold,
 	}
 	subjects := map[string]subject{"memory": func(*testing.T) (lakefs.Config, http.RoundTripper) {
 		server := lakefstest.NewServer()
@@ -186,6 +188,7 @@ func newBench(t *testing.T, on subject, files map[string]string, expect ...lakef
 	b.publisher = &publish.Publisher{
 		Lake: recorded, Tasks: b.tasks, Identity: identity, Allowed: txn.AllowList{"*"},
 		NewExecutionID: newExecutionID,
+		FenceFile:      fence.File(),
 		WorkflowURL:    func(id txn.WorkflowID) string { return "http://ui/" + string(id) },
 	}
 	return b
@@ -580,7 +583,6 @@ func testUnknownMergeIsOvertaken(t *testing.T, on subject) {
 				expect = append(expect, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
 			}
 			b := newBench(t, on, files, expect...)
-			b.publisher.FenceFile = fence.File()
 			older, staged := b.stage(map[string]string{"data/a": "0"}), b.stage(map[string]string{"data/a": "2"})
 			var under *http.Request
 			reads := 0
@@ -913,7 +915,7 @@ func testHardFenceIsRequired(t *testing.T, on subject) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, on, c.files)
-			b.publisher.FenceFile, b.publisher.RequireHardFence = fence.File(), true
+			b.publisher.RequireHardFence = true
 			result, err := b.run(b.stage(map[string]string{"data/a": "2"}), 0, &attempt{})
 			if err == nil || !strings.Contains(err.Error(), c.sentence) || len(b.wire.writes()) != 0 || result.Workspace != nil {
 				t.Errorf("%v, wrote %q", err, b.wire.writes())
@@ -923,8 +925,8 @@ func testHardFenceIsRequired(t *testing.T, on subject) {
 	t.Run("the known file", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t, on, fenced(map[string]string{"data/a": "1"}))
-		b.publisher.FenceFile, b.publisher.RequireHardFence = fence.File(), true
-		b.publisher.Unfenced = func(_ txn.Task, commit txn.CommitID) { t.Errorf("%s is said to have no run", commit) }
+		b.publisher.RequireHardFence = true
+		b.publisher.Unfenced = func(_ txn.Task, _ txn.CommitID, why error) { t.Errorf("said not to have held: %v", why) }
 		if p := b.published(b.stage(map[string]string{"data/a": "2"}), 0, txn.OutcomePublished); p.Fence != txn.FenceHard {
 			t.Errorf("%+v", p)
 		}
@@ -935,7 +937,6 @@ func testHardFenceIsRequired(t *testing.T, on subject) {
 // it can no longer land, so one more decision is safe.
 func testOvertakenUnderTheHardFence(t *testing.T, on subject) {
 	b := newBench(t, on, fenced(map[string]string{"data/a": "1"}))
-	b.publisher.FenceFile = fence.File()
 	older, staged := b.stage(map[string]string{"data/older": "x"}), b.stage(map[string]string{"data/a": "2"})
 	lose := loseMerge(false)
 	var landed txn.CommitID
@@ -952,4 +953,194 @@ func testOvertakenUnderTheHardFence(t *testing.T, on subject) {
 		t.Errorf("%v after %d merges, put out %+v; want it to supersede %s", err, b.merges(), result.Publication, landed)
 	}
 	b.tree(fenced(map[string]string{"data/a": "2"}))
+}
+
+// Merges of older attempts that land above the publication, on the soft fence: a
+// later attempt reports them from what it reads anyway, a publication that has
+// just landed looks once.
+func testLateLandings(t *testing.T, on subject) {
+	expect := []lakefstest.Expectation{lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree), lakefstest.Allow(lakefstest.RuleOnce)}
+	newLate := func(t *testing.T) (b *bench, told *[]txn.CommitID) {
+		b = newBench(t, on, map[string]string{"data/a": "1"}, expect...)
+		told = &[]txn.CommitID{}
+		b.publisher.LateLanding = func(_ txn.Repository, _ txn.Branch, published, late txn.CommitID) {
+			*told = append(*told, published, late)
+		}
+		return b, told
+	}
+	// run runs a try that must end so, and hears of one late landing.
+	run := func(b *bench, told *[]txn.CommitID, staged txn.Staged, try int, want txn.Outcome, published, late txn.CommitID) {
+		b.t.Helper()
+		*told = nil
+		result, err := b.run(staged, try, &attempt{})
+		if err != nil || result.Publication.Outcome != want || !slices.Equal(*told, []txn.CommitID{published, late}) || !slices.Equal(result.LateLandings, []txn.CommitID{late}) {
+			b.t.Errorf("try %d: %v, put out %+v, told of %v; want %s above %s", try, err, result, *told, late, published)
+		}
+		if !slices.Equal(result.Output()["late_landings"].([]txn.CommitID), []txn.CommitID{late}) {
+			b.t.Errorf("the output is %v", result.Output())
+		}
+	}
+	t.Run("of the same staging", func(t *testing.T) {
+		t.Parallel()
+		b, told := newLate(t)
+		staged := b.stage(map[string]string{"data/a": "2"})
+		p := b.published(staged, 0, txn.OutcomePublished)
+		late := b.landOn(staged, b.first)
+		run(b, told, staged, 1, txn.OutcomeAlreadyPublished, p.Commit, late)
+		b.tree(map[string]string{"data/a": "2"})
+	})
+	t.Run("of another staging", func(t *testing.T) {
+		t.Parallel()
+		b, told := newLate(t)
+		older, staged := b.stage(map[string]string{"data/older": "x"}), b.stage(map[string]string{"data/a": "2"})
+		p := b.published(staged, 0, txn.OutcomePublished)
+		late := b.landOn(older, b.first)
+		run(b, told, staged, 1, txn.OutcomePublished, p.Commit, late)
+		b.tree(map[string]string{"data/a": "2"})
+		run(b, told, staged, 2, txn.OutcomeAlreadyPublished, p.Commit, late)
+	})
+	t.Run("told once, however often it is read", func(t *testing.T) {
+		t.Parallel()
+		b, told := newLate(t)
+		older, staged := b.stage(map[string]string{"data/older": "x"}), b.stage(map[string]string{"data/a": "2"})
+		p := b.published(staged, 0, txn.OutcomePublished)
+		late := b.landOn(older, b.first)
+		b.wire.fault = loseMerge(false)
+		result, err := b.run(staged, 1, &attempt{})
+		if !errors.As(err, new(*txn.InDoubtError)) || !slices.Equal(*told, []txn.CommitID{p.Commit, late}) || !slices.Equal(result.LateLandings, []txn.CommitID{late}) {
+			t.Errorf("%v, put out %+v, told of %v", err, result, *told)
+		}
+	})
+	t.Run("while the publication ends", func(t *testing.T) {
+		t.Parallel()
+		b, told := newLate(t)
+		older, staged := b.stage(map[string]string{"data/older": "x"}), b.stage(map[string]string{"data/a": "2"})
+		var published, late txn.CommitID
+		heads := 0
+		b.wire.fault = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/branches/main") {
+				if heads++; heads == 2 {
+					published, late = b.head(), b.landOn(older, b.first)
+				}
+			}
+			return next.RoundTrip(r)
+		}
+		result, err := b.run(staged, 0, &attempt{})
+		if err != nil || result.Publication.Commit != published || result.Publication.Outcome != txn.OutcomePublished || !slices.Equal(*told, []txn.CommitID{published, late}) || !slices.Equal(result.LateLandings, []txn.CommitID{late}) {
+			t.Errorf("%v, put out %+v, told of %v; want %s above %s", err, result, *told, late, published)
+		}
+	})
+	for name, files := range map[string]map[string]string{"on the soft fence": {"data/a": "1"}, "on the hard fence": fenced(map[string]string{"data/a": "1"})} {
+		t.Run("none "+name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, on, files)
+			b.publisher.LateLanding = func(txn.Repository, txn.Branch, txn.CommitID, txn.CommitID) { t.Error("a late landing") }
+			p := b.published(b.stage(map[string]string{"data/a": "2"}), 0, txn.OutcomePublished)
+			heads := 0
+			for _, request := range b.wire.sent {
+				if strings.HasSuffix(request, "/branches/main") {
+					heads++
+				}
+			}
+			if want := map[txn.Fence]int{txn.FenceSoft: 2, txn.FenceHard: 1}[p.Fence]; heads != want {
+				t.Errorf("the head was read %d times on the %s fence, want %d", heads, p.Fence, want)
+			}
+		})
+	}
+}
+
+// landOn merges a staged commit as an older publish would have that decided on
+// another head than the one it lands on.
+func (b *bench) landOn(staged txn.Staged, expected txn.CommitID) txn.CommitID {
+	b.t.Helper()
+	execution, err := newExecutionID()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	record := txn.ConfirmRecord(txn.StepOf(staged, workflow, staged.Key), staged, txn.PublishDecision{ExpectedHead: expected}, staged.Commit, txn.Attempt{Task: "older"}, execution)
+	landed, err := b.lake.Merge(b.t.Context(), txn.Merge{Repository: b.repo, Source: staged.Commit, Destination: lakefstest.DefaultBranch, Message: "older", Metadata: record.Metadata("")})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return landed
+}
+
+// Where the hard fence is required and did not hold for what landed, the reason
+// names what was found and the command that mends it. An edited file has runs of
+// the same names, and is soft.
+func testFenceThatDidNotHold(t *testing.T, on subject) {
+	edited := strings.Replace(string(fence.File()), "description: The only", "description: Only the", 1)
+	for _, c := range []struct {
+		name string
+		file string
+		// runs is what reading the hook runs answers, in lakeFS's place.
+		runs     string
+		required bool
+		want     txn.Fence
+		why      []string
+	}{
+		{name: "the known file", file: string(fence.File()), want: txn.FenceHard},
+		{name: "the known file, and it is required", file: string(fence.File()), required: true, want: txn.FenceHard},
+		{name: "an edited file", file: edited, want: txn.FenceSoft},
+		{name: "no run", file: string(fence.File()), runs: `{"results": [], "pagination": {"has_more": false, "max_per_page": 1000, "results": 0, "next_offset": ""}}`, required: true, want: txn.FenceSoft,
+			why: []string{"lakeFS ran no hook for commit ", "LAKEFS_ACTIONS_ENABLED", "switch them on, restart lakeFS and run `perago fence verify lakefs://"}},
+		{name: "runs that cannot be read", file: string(fence.File()), runs: `{"message": "no"}`, required: true, want: txn.FenceSoft,
+			why: []string{"cannot be read; give the key ci:ReadAction and run `perago fence verify lakefs://"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, on, map[string]string{"data/a": "1", txn.FenceFile: c.file})
+			b.publisher.RequireHardFence = c.required
+			var said []string
+			b.publisher.Unfenced = func(_ txn.Task, landed txn.CommitID, why error) {
+				if landed != b.head() {
+					t.Errorf("said of %s", landed)
+				}
+				said = append(said, why.Error())
+			}
+			b.wire.fault = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+				if c.runs == "" || !strings.HasSuffix(r.URL.Path, "/actions/runs") {
+					return next.RoundTrip(r)
+				}
+				status := http.StatusOK
+				if strings.Contains(c.runs, "message") {
+					status = http.StatusForbidden
+				}
+				return &http.Response{
+					StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
+					Body: io.NopCloser(strings.NewReader(c.runs)), Request: r,
+				}, nil
+			}
+			staged := b.stage(map[string]string{"data/a": "2"})
+			published, adopted := b.published(staged, 0, txn.OutcomePublished), b.published(staged, 1, txn.OutcomeAlreadyPublished)
+			if published.Fence != c.want || adopted.Fence != c.want {
+				t.Errorf("published under the fence %s, adopted under %s, want %s", published.Fence, adopted.Fence, c.want)
+			}
+			if (len(c.why) > 0) != (len(said) == 2) || (len(c.why) == 0 && len(said) > 0) {
+				t.Fatalf("said %q", said)
+			}
+			for _, part := range c.why {
+				for _, why := range said {
+					if !strings.Contains(why, part) || (strings.Contains(part, "verify") && !strings.Contains(why, "lakefs://"+string(b.repo)+"/main`")) {
+						t.Errorf("said %q, want %q", why, part)
+					}
+				}
+			}
+		})
+	}
+	t.Run("a publication from before the fence", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t, on, map[string]string{"data/a": "1"})
+		staged := b.stage(map[string]string{"data/a": "2"})
+		b.published(staged, 0, txn.OutcomePublished)
+		b.publisher.RequireHardFence = true
+		var said string
+		b.publisher.Unfenced = func(_ txn.Task, _ txn.CommitID, why error) { said = why.Error() }
+		if p := b.published(staged, 1, txn.OutcomeAlreadyPublished); p.Fence != txn.FenceSoft {
+			t.Errorf("adopted under the fence %s", p.Fence)
+		}
+		if want := "holds no _lakefs_actions/perago-publish-fence.yaml, and PERAGO_REQUIRE_HARD_FENCE is set; run `perago fence install lakefs://" + string(b.repo) + "/main`"; !strings.Contains(said, want) {
+			t.Errorf("said %q, want %q", said, want)
+		}
+	})
 }

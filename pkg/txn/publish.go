@@ -1,6 +1,9 @@
 package txn
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // HistoryLimit is how many first-parent commits between the input ref and the
 // head are looked at. A target further ahead is refused.
@@ -187,6 +190,13 @@ func (s Step) own(commit Commit) (Record, error) {
 	return record, nil
 }
 
+// Owns reports whether a commit is a publication of this step: a single-parent
+// confirm commit of its key on its branch, with complete metadata.
+func (s Step) Owns(commit Commit) bool {
+	_, err := s.own(commit)
+	return err == nil
+}
+
 // fenceError says where the target is and what to do about it, from the first
 // foreign commit after the input ref.
 func (f PublishFacts) fenceError() error {
@@ -283,6 +293,27 @@ func LateLandings(key LogicalTaskKey, above []Commit) []CommitID {
 		}
 	}
 	return late
+}
+
+// LandedLate is what landed late above the publication of a staging, in the range
+// that its publish reads: commits of the step that are another staging's, or that
+// did not land on the head they were decided for. Those by which this staging
+// superseded them are none. Both lists are newest first; published is the first
+// publication of the staging, empty when there is none.
+func (s Step) LandedLate(staging ExecutionID, commits []Commit) (published CommitID, late []CommitID) {
+	for _, commit := range slices.Backward(commits) {
+		record, err := s.own(commit)
+		own := err == nil && record.StagingExecution == staging
+		switch {
+		case err != nil:
+		case published == "" && own:
+			published = commit.ID
+		case published != "" && (!own || commit.Parents[0] != record.ExpectedHead):
+			late = append(late, commit.ID)
+		}
+	}
+	slices.Reverse(late)
+	return published, late
 }
 
 // Outcome is how a publication ended; also a metric label.

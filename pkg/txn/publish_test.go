@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -236,5 +237,42 @@ func TestLateLandings(t *testing.T) {
 	above := []Commit{foreign("F", "O"), other, confirm("L", "P"), confirm("T", "P", func(r *Record) { r.Phase = PhaseTry })}
 	if late := LateLandings(testStep.Key, above); len(late) != 1 || late[0] != id("L") {
 		t.Errorf("%v, want the one confirm commit of the step", late)
+	}
+}
+
+func TestLandedLate(t *testing.T) {
+	t.Parallel()
+	of := func(expected string) func(*Record) { return func(r *Record) { r.ExpectedHead = id(expected) } }
+	copied := confirm("C", "P", of("A"))
+	copied.Metadata[keyCherryPick] = string(id("P"))
+	for name, c := range map[string]struct {
+		commits         []Commit // newest first
+		published, late string
+	}{
+		"nothing":                             {},
+		"its publication":                     {commits: []Commit{confirm("P", "A")}, published: "P"},
+		"a foreign commit above":              {commits: []Commit{foreign("F", "P"), confirm("P", "A")}, published: "P"},
+		"another step above":                  {commits: []Commit{confirm("O", "P", func(r *Record) { r.Key = "other" }), confirm("P", "A")}, published: "P"},
+		"what it superseded":                  {commits: []Commit{confirm("P", "O"), confirm("O", "A", otherStaging)}, published: "P"},
+		"an older staging that landed late":   {commits: []Commit{confirm("L", "P", of("A"), otherStaging), confirm("P", "A")}, published: "P", late: "L"},
+		"the same staging that landed late":   {commits: []Commit{confirm("L", "P", of("A")), confirm("P", "A")}, published: "P", late: "L"},
+		"on a foreign commit":                 {commits: []Commit{confirm("L", "F", of("A")), foreign("F", "P"), confirm("P", "A")}, published: "P", late: "L"},
+		"an older staging on what it expects": {commits: []Commit{confirm("L", "P", otherStaging), confirm("P", "A")}, published: "P", late: "L"},
+		"superseded by the same staging":      {commits: []Commit{confirm("Q", "L"), confirm("L", "P", of("A"), otherStaging), confirm("P", "A")}, published: "P", late: "L"},
+		"a copy that was picked":              {commits: []Commit{copied, confirm("P", "A")}, published: "P"},
+		"another staging alone":               {commits: []Commit{confirm("L", "O", otherStaging), confirm("O", "A", otherStaging)}},
+	} {
+		published, late := testStep.LandedLate(execution1, c.commits)
+		var wantPublished CommitID
+		var wantLate []CommitID
+		if c.published != "" {
+			wantPublished = id(c.published)
+		}
+		if c.late != "" {
+			wantLate = []CommitID{id(c.late)}
+		}
+		if published != wantPublished || !slices.Equal(late, wantLate) {
+			t.Errorf("%s: published %q, late %q", name, published, late)
+		}
 	}
 }
