@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"perago/pkg/fault"
 	"perago/pkg/txn"
 )
 
@@ -52,85 +54,147 @@ func TestPolicyRefusesWhatItDoesNotName(t *testing.T) {
 	}
 }
 
-// A repeated call gets through what passes, and its body is whole each time.
+// A repeated call gets through every fault, three times in a row, and its body is
+// whole each time.
 func TestRepeats(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"503", "423", "reset", "refused", "cut", "half a body", "a page"} {
+	for _, f := range fault.All() {
 		for _, c := range calls {
-			t.Run(name+"/"+string(c.operation), func(t *testing.T) {
+			t.Run(f.Name+"/"+string(c.operation), func(t *testing.T) {
+				if !repeated[c.operation] {
+					return // TestExactlyOneRequest
+				}
+				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					var bodies []string
-					client := testClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
-						body := ""
-						if r.Body != nil {
-							data, err := io.ReadAll(r.Body)
-							if err != nil {
-								t.Error(err)
-							}
-							body = string(data)
-						}
-						bodies = append(bodies, body)
-						if len(bodies) <= 3 {
-							switch name {
-							case "503":
-								return reply(503, `{"message":"slow down"}`), nil
-							case "423":
-								return reply(423, ""), nil
-							case "reset":
-								return nil, &net.OpError{Op: "read", Err: syscall.ECONNRESET}
-							case "refused":
-								return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-							case "cut":
-								return nil, io.ErrUnexpectedEOF
-							case "half a body":
-								response := reply(c.status, c.good)
-								response.Body = &cutBody{strings.NewReader(c.good[:len(c.good)/2])}
-								return response, nil
-							case "a page":
-								return reply(c.status, "<html>"), nil
-							}
-						}
-						return reply(c.status, c.good), nil
-					}))
+					var reached []string
+					client, wire := faulty(t, c.status, c.good, func(body string) { reached = append(reached, body) })
+					faults := make([]*fault.Hold, 3)
+					for i := range faults {
+						faults[i] = wire.Arm(fault.Match{}, f)
+					}
 					began := time.Now()
 					err := c.call(t.Context(), client)
-					if !repeated[c.operation] {
-						if len(bodies) != 1 {
-							t.Fatalf("%d requests", len(bodies))
-						}
-						if c.operation == setProtection && name == "a page" {
-							// 204 has no body to look at.
-							return
-						}
-						if err == nil {
-							t.Fatal("no error")
-						}
-						return
-					}
-					if c.operation == getObject && (name == "half a body" || name == "a page") {
+					took := time.Since(began)
+
+					want := 4
+					switch {
+					case f.Name == "slow", f.Name == "empty" && c.good == "":
+						want = 1 // a good answer
+					case c.operation == getObject && (f.Name == "cut" || f.Name == "page" || f.Name == "garbled" || f.Name == "empty"):
 						// A stream is the reader's from its first byte on.
-						return
+						want = 1
 					}
-					if c.operation == deleteBranch && name == "a page" {
-						// 204 has no body to look at.
+					if n := len(wire.Log()); n != want {
+						t.Fatalf("%d requests, want %d: %v", n, want, err)
+					}
+					if want == 1 {
+						if f.Name == "cut" != (err != nil) {
+							t.Error(err)
+						}
 						return
 					}
 					if err != nil {
 						t.Fatal(err)
 					}
-					if len(bodies) != 4 {
-						t.Fatalf("%d requests", len(bodies))
-					}
-					for _, body := range bodies {
-						if body != bodies[0] {
-							t.Errorf("bodies %q", bodies)
+					if f.Server == fault.Later {
+						for _, request := range faults {
+							<-request.Over()
 						}
 					}
-					if spent := time.Since(began); spent < firstWait || spent > 3*longestWait {
-						t.Errorf("three repeats took %v", spent)
+					if n := map[fault.Reach]int{fault.Never: 1, fault.AtOnce: 4, fault.Later: 4}[f.Server]; len(reached) != n {
+						t.Errorf("%d requests reached the server, want %d", len(reached), n)
+					}
+					for _, body := range reached {
+						if body != reached[0] {
+							t.Errorf("bodies %q", reached)
+						}
+					}
+					least, most := firstWait, 3*longestWait
+					if f.RetryAfter > 0 {
+						least = 3 * time.Duration(f.RetryAfter) * time.Second
+					}
+					if took < least || took > most {
+						t.Errorf("three repeats took %v, want between %v and %v", took, least, most)
 					}
 				})
 			})
+		}
+	}
+}
+
+// faulty is a client of a server that gives one answer to everything, and the
+// wire between them.
+func faulty(t *testing.T, status int, good string, reached func(body string)) (*Client, *fault.Wire) {
+	t.Helper()
+	var mu sync.Mutex
+	wire := fault.NewWire(roundTrip(func(r *http.Request) (*http.Response, error) {
+		body := ""
+		if r.Body != nil {
+			data, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			body = string(data)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		reached(body)
+		return reply(status, good), nil
+	}))
+	return testClient(t, wire), wire
+}
+
+// A fault that stays: a bounded number of tries, never past the context, and an
+// error that another time may be tried again.
+func TestFaultsThatStay(t *testing.T) {
+	t.Parallel()
+	for _, f := range fault.All() {
+		for _, c := range calls {
+			if !repeated[c.operation] || f.Name == "slow" || f.Name == "empty" && c.good == "" || c.operation == getObject && f.Status < 300 {
+				continue
+			}
+			for name, most := range map[string]time.Duration{"unbounded": 0, "bounded": 1500 * time.Millisecond} {
+				t.Run(f.Name+"/"+string(c.operation)+"/"+name, func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						client, wire := faulty(t, c.status, c.good, func(string) {})
+						for range 2 * mostRepeats {
+							wire.Arm(fault.Match{}, f)
+						}
+						ctx, cancel := t.Context(), context.CancelFunc(func() {})
+						if most > 0 {
+							ctx, cancel = context.WithTimeout(ctx, most)
+						}
+						defer cancel()
+						began := time.Now()
+						err := c.call(ctx, client)
+						took, tries := time.Since(began), len(wire.Log())
+						time.Sleep(f.Wait) // what is late lands before the test's end
+						synctest.Wait()
+						if classOf(t, err) != txn.ErrRetryable {
+							t.Errorf("%v", err)
+						}
+						if most > 0 {
+							if took > most || tries < 2 || tries > mostRepeats {
+								t.Errorf("%d tries in %v", tries, took)
+							}
+							return
+						}
+						if tries != mostRepeats+1 {
+							t.Errorf("%d tries", tries)
+						}
+						if least := time.Duration(mostRepeats*f.RetryAfter) * time.Second; took < least {
+							t.Errorf("%d repeats in %v, and the server asked for %v", mostRepeats, took, least)
+						}
+						if f.Status >= 400 {
+							var failed *txn.ServerError
+							if !errors.As(err, &failed) || failed.Status != f.Status {
+								t.Errorf("%v does not say %d", err, f.Status)
+							}
+						}
+					})
+				})
+			}
 		}
 	}
 }
@@ -152,52 +216,69 @@ func TestRefusalsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// One request and no more for what is not idempotent, whatever comes back.
+// One request and no more for what is not idempotent, whatever comes back, and a
+// class that says whether it may have taken effect.
 func TestExactlyOneRequest(t *testing.T) {
 	t.Parallel()
 	for _, c := range calls {
 		if !once[c.operation] {
 			continue
 		}
-		for name, answer := range map[string]func(*http.Request) (*http.Response, error){
-			"lost": func(*http.Request) (*http.Response, error) { return nil, io.EOF },
-			"refused": func(*http.Request) (*http.Response, error) {
-				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-			},
-			"503":      func(*http.Request) (*http.Response, error) { return reply(503, "", "Retry-After", "0"), nil },
-			"429":      func(*http.Request) (*http.Response, error) { return reply(429, "", "Retry-After", "0"), nil },
-			"502 page": func(*http.Request) (*http.Response, error) { return reply(502, "<html>"), nil },
-			"307": func(r *http.Request) (*http.Response, error) {
-				return reply(307, "", "Location", r.URL.String()), nil
-			},
-			"303": func(r *http.Request) (*http.Response, error) {
-				return reply(303, "", "Location", r.URL.String()), nil
-			},
-			"cut": func(*http.Request) (*http.Response, error) {
-				response := reply(c.status, c.good)
-				response.Body = &cutBody{strings.NewReader("{")}
-				return response, nil
-			},
-		} {
-			t.Run(string(c.operation)+"/"+name, func(t *testing.T) {
+		for _, f := range append(fault.All(), fault.Fault{Name: "307"}, fault.Fault{Name: "303"}) {
+			t.Run(string(c.operation)+"/"+f.Name, func(t *testing.T) {
+				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					requests := 0
-					err := c.call(t.Context(), testClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
-						requests++
-						if r.GetBody != nil {
-							t.Error("net/http could send the body again")
-						}
-						if r.Header.Get("Idempotency-Key") != "" || r.Header.Get("X-Idempotency-Key") != "" {
-							t.Error("net/http would take it for idempotent")
-						}
-						return answer(r)
-					})))
-					if err == nil || requests != 1 {
-						t.Errorf("%d requests, %v", requests, err)
+					reached := 0
+					client, wire := faulty(t, c.status, c.good, func(string) { reached++ })
+					if f.Name == "307" || f.Name == "303" {
+						status, _ := strconv.Atoi(f.Name)
+						client, wire = faulty(t, status, "", func(string) { reached++ })
+					}
+					// A second one would find what the first met.
+					for range 3 {
+						wire.Arm(fault.Match{}, f)
+					}
+					err := c.call(t.Context(), client)
+					want := txn.ErrUnknownOutcome
+					switch {
+					case f.Name == "refused":
+						want = txn.ErrRetryable
+					case f.Name == "slow", f.Name == "empty" && c.good == "":
+						want = nil
+					}
+					if want == nil && err != nil || want != nil && (err == nil || classOf(t, err) != want) {
+						t.Errorf("%v, want %v", err, want)
+					}
+					time.Sleep(f.Wait) // what is late lands before the test's end
+					synctest.Wait()
+					if n := len(wire.Log()); n != 1 {
+						t.Errorf("%d requests", n)
+					}
+					if n := map[fault.Reach]int{fault.Never: 0, fault.AtOnce: 1, fault.Later: 1}[f.Server]; reached != n {
+						t.Errorf("the server had it %d times, want %d", reached, n)
 					}
 				})
 			})
 		}
+	}
+}
+
+// Nothing in the request invites net/http to send it again.
+func TestNothingForNetHTTPToSendAgain(t *testing.T) {
+	t.Parallel()
+	for _, c := range calls {
+		if !once[c.operation] {
+			continue
+		}
+		_ = c.call(t.Context(), testClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.GetBody != nil {
+				t.Errorf("%s: net/http could send the body again", c.operation)
+			}
+			if r.Header.Get("Idempotency-Key") != "" || r.Header.Get("X-Idempotency-Key") != "" {
+				t.Errorf("%s: net/http would take it for idempotent", c.operation)
+			}
+			return reply(c.status, c.good), nil
+		})))
 	}
 }
 

@@ -3,75 +3,43 @@ package lakefs_test
 import (
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"perago/pkg/fault"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 )
 
-// losing loses the answers of matching requests, as the test says for each: one
-// of "applied", "never", "late" (after so long) and "" for no fault.
-type losing struct {
-	next  http.RoundTripper
-	path  string
-	fates []string
-	late  time.Duration
-	sent  int
-}
-
-var errCut = errors.New("connection reset by peer")
-
-func (l *losing) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, l.path) {
-		return l.next.RoundTrip(r)
-	}
-	fate := ""
-	if l.sent < len(l.fates) {
-		fate = l.fates[l.sent]
-	}
-	l.sent++
-	apply := func(r *http.Request) error {
-		response, err := l.next.RoundTrip(r)
-		if err != nil {
-			return err
-		}
-		return response.Body.Close()
-	}
-	switch fate {
-	case "applied":
-		if err := apply(r); err != nil {
-			return nil, err
-		}
-		return nil, errCut
-	case "never":
-		return nil, errCut
-	case "late":
-		go func() {
-			time.Sleep(l.late)
-			_ = apply(r.WithContext(r.Context())) // the branch tells
-		}()
-		return nil, errCut
-	}
-	return l.next.RoundTrip(r)
-}
-
+// settleBench is a memory server, a client behind a wire and one without.
 type settleBench struct {
 	client lakefs.Settling
 	plain  *lakefs.Client
-	wire   *losing
-	repo   txn.Repository
-	first  txn.CommitID
+	wire   *fault.Wire
+	// at are the requests that the faults are aimed at.
+	at    fault.Match
+	repo  txn.Repository
+	first txn.CommitID
+	// staged is what a merge is of.
+	staged txn.CommitID
 }
 
-func newSettleBench(t *testing.T, path string, fates ...string) *settleBench {
+// newSettleBench does these faults to the first POSTs to a path.
+func newSettleBench(t *testing.T, path string, faults ...fault.Fault) *settleBench {
+	t.Helper()
+	return newFaultBench(t, fault.Match{Method: http.MethodPost, Path: path}, faults...)
+}
+
+func newFaultBench(t *testing.T, at fault.Match, faults ...fault.Fault) *settleBench {
 	t.Helper()
 	server := lakefstest.NewServer()
-	b := &settleBench{plain: server.Client(t), wire: &losing{next: server.Transport(), path: path, fates: fates, late: time.Second}}
+	b := &settleBench{plain: server.Client(t), wire: fault.NewWire(server.Transport()), at: at}
 	b.repo, b.first = lakefstest.NewRepository(t, b.plain, map[string]string{"a": "1"}, lakefstest.Allow(lakefstest.RuleBranches))
+	for _, f := range faults {
+		b.wire.Arm(at, f)
+	}
 	client, err := lakefs.New(server.Config(), b.wire)
 	if err != nil {
 		t.Fatal(err)
@@ -80,27 +48,35 @@ func newSettleBench(t *testing.T, path string, fates ...string) *settleBench {
 	return b
 }
 
+// tryRecord is the metadata of a commit on perago-x.
+func (b *settleBench) tryRecord() map[string]string {
+	record := txn.Record{
+		Phase: txn.PhaseTry, Key: "k", Workflow: "w", Task: "t", Execution: "01890a5d-ac96-774b-bcce-b302099a8057",
+		InputRef: b.first, TargetBranch: "main", Prefix: "data/", StagingBranch: "perago-x",
+	}
+	return record.Metadata("")
+}
+
+func (b *settleBench) sent() int { return len(b.wire.Matching(b.at)) }
+
 // The creation of a branch is sent once, whatever becomes of its answer.
 func TestCreateBranchIsSettledByReading(t *testing.T) {
 	for name, c := range map[string]struct {
-		fate  string
+		fate  fault.Fault
+		taken bool
 		want  error
 		takes time.Duration
 	}{
-		"answered":                  {"", nil, 0},
-		"lost and applied":          {"applied", nil, 0},
-		"lands while it is read":    {"late", nil, 1400 * time.Millisecond},
-		"lost and never applied":    {"never", txn.ErrUnknownOutcome, 3 * time.Second},
-		"lost, its name is another": {"taken", txn.ErrExists, 0},
+		"answered":                  {fault.Fault{}, false, nil, 0},
+		"lost and applied":          {fault.Lost(), false, nil, 0},
+		"lands while it is read":    {fault.Late(time.Second), false, nil, 1400 * time.Millisecond},
+		"lost and never applied":    {fault.Dropped(), false, txn.ErrUnknownOutcome, 3 * time.Second},
+		"lost, its name is another": {fault.Dropped(), true, txn.ErrExists, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fate := c.fate
-				if fate == "taken" {
-					fate = "never"
-				}
-				b := newSettleBench(t, "/branches", fate)
-				if c.fate == "taken" {
+				b := newSettleBench(t, "/branches", c.fate)
+				if c.taken {
 					lakefstest.Put(t, b.plain, b.repo, "main", map[string]string{"b": "2"})
 					other, err := b.plain.CreateCommit(t.Context(), b.repo, "main", "another", nil)
 					if err != nil {
@@ -118,8 +94,8 @@ func TestCreateBranchIsSettledByReading(t *testing.T) {
 				if took := time.Since(began); took != c.takes {
 					t.Errorf("took %s, want %s", took, c.takes)
 				}
-				if b.wire.sent != 1 {
-					t.Errorf("sent %d times, want once", b.wire.sent)
+				if b.sent() != 1 {
+					t.Errorf("sent %d times, want once", b.sent())
 				}
 			})
 		})
@@ -127,17 +103,21 @@ func TestCreateBranchIsSettledByReading(t *testing.T) {
 }
 
 func TestCommitIsSettledByReading(t *testing.T) {
+	var (
+		never = fault.Dropped()
+		pass  = fault.Fault{}
+	)
 	for name, c := range map[string]struct {
-		fates []string
+		fates []fault.Fault
 		sent  int
 		fails bool
 	}{
 		"answered":                  {nil, 1, false},
-		"lost and applied":          {[]string{"applied"}, 1, false},
-		"lost and never applied":    {[]string{"never"}, 2, false},
-		"lost twice, applied":       {[]string{"never", "applied"}, 2, false},
-		"applied before it is sent": {[]string{"late", "never", "never", ""}, 3, false},
-		"never answered":            {[]string{"never", "never", "never", "never", "never", "never"}, 5, true},
+		"lost and applied":          {[]fault.Fault{fault.Lost()}, 1, false},
+		"lost and never applied":    {[]fault.Fault{never}, 2, false},
+		"lost twice, applied":       {[]fault.Fault{never, fault.Lost()}, 2, false},
+		"applied before it is sent": {[]fault.Fault{fault.Late(time.Second), never, never, pass}, 3, false},
+		"never answered":            {[]fault.Fault{never, never, never, never, never, never}, 5, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,16 +126,12 @@ func TestCommitIsSettledByReading(t *testing.T) {
 					t.Fatal(err)
 				}
 				lakefstest.Put(t, b.plain, b.repo, "perago-x", map[string]string{"b": "2"})
-				record := txn.Record{
-					Phase: txn.PhaseTry, Key: "k", Workflow: "w", Task: "t", Execution: "01890a5d-ac96-774b-bcce-b302099a8057",
-					InputRef: b.first, TargetBranch: "main", Prefix: "data/", StagingBranch: "perago-x",
-				}
-				commit, err := b.client.CreateCommit(t.Context(), b.repo, "perago-x", "try", record.Metadata(""))
+				commit, err := b.client.CreateCommit(t.Context(), b.repo, "perago-x", "try", b.tryRecord())
 				if (err != nil) != c.fails || (c.fails && !errors.Is(err, txn.ErrUnknownOutcome)) {
 					t.Fatalf("%v; want a failure: %v", err, c.fails)
 				}
-				if b.wire.sent != c.sent {
-					t.Errorf("sent %d times, want %d", b.wire.sent, c.sent)
+				if b.sent() != c.sent {
+					t.Errorf("sent %d times, want %d", b.sent(), c.sent)
 				}
 				if c.fails {
 					return
