@@ -1,5 +1,5 @@
 // Command cleanup-worker serves perago_cleanup: it deletes the staging branches
-// that nothing can need any more.
+// that nothing can need any more, and sweeps those that no cleanup came for.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 
 	"perago/pkg/cleanup"
 	"perago/pkg/conductor"
+	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/telemetry"
 	"perago/pkg/txn"
@@ -19,6 +20,7 @@ var (
 	_ worker.Conductor  = (*conductor.Client)(nil)
 	_ cleanup.Workflows = (*conductor.Client)(nil)
 	_ cleanup.Lake      = (*lakefs.Client)(nil)
+	_ cleanup.Fence     = fence.Prover{}
 	_ cleanup.Attempt   = (*worker.Attempt)(nil)
 )
 
@@ -48,23 +50,12 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		return worker.Parts{}, err
 	}
 	cleaner := &cleanup.Cleaner{
-		Lake: lake, Workflows: server,
+		Lake: lake, Workflows: server, Fence: fence.Prover{Lake: lake},
 		Identity: process.Config.Identity(config.Conductor.ServerURL),
 		Allowed:  process.Config.Allowed(),
 		TTL:      config.Cleanup.TTL,
 		Now:      time.Now,
-		Decided: func(workflow txn.WorkflowID, repository txn.Repository, branch txn.Branch, state, reason string) {
-			process.Log.Info("branch decided",
-				slog.String(telemetry.KeyWorkflow, string(workflow)),
-				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(branch)),
-				slog.String("state", state), slog.String("reason", reason))
-		},
-		LateLanding: func(repository txn.Repository, target txn.Branch, published, late txn.CommitID) {
-			process.Metrics.LateLanding()
-			process.Log.Warn("late landing: a commit of a step above the one it published",
-				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(target)),
-				slog.String(telemetry.KeyCommit, string(late)), slog.String("published", string(published)))
-		},
+		Events:   events(process),
 	}
 	return worker.Parts{
 		Conductor: server, ConductorURL: config.Conductor.ServerURL,
@@ -74,11 +65,66 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 			}
 			return func(ctx context.Context, a *worker.Attempt) (map[string]any, error) {
 				result, err := cleaner.Run(ctx, a.Task, a)
-				process.Metrics.StagingBranches(cleanup.StateDeleted, len(result.Deleted))
-				process.Metrics.StagingBranches(cleanup.StateKept, len(result.Kept))
 				return result.Output(), err
 			}
 		},
 		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}},
+		Background: []func(context.Context){func(ctx context.Context) {
+			cleanup.Every(ctx, config.Cleanup.Interval, func(ctx context.Context) { sweep(ctx, process, cleaner) })
+		}},
 	}, nil
+}
+
+// sweep runs one sweep and says how it went.
+func sweep(ctx context.Context, process *worker.Process, cleaner *cleanup.Cleaner) {
+	swept, err := cleaner.Sweep(ctx, cleanup.Sweep{})
+	if ctx.Err() != nil {
+		return // the worker stops; the next one sweeps
+	}
+	process.Metrics.Swept(err)
+	log := process.Log.With(slog.Int("deleted", swept.Deleted), slog.Int("kept", swept.Kept), slog.Int("failed", swept.Failed))
+	if err != nil {
+		log.Warn("sweep failed", slog.Any(telemetry.KeyError, err))
+		return
+	}
+	process.Metrics.StagingBranches(string(cleanup.StateDeleted), swept.Deleted)
+	process.Metrics.StagingBranches(string(cleanup.StateKept), swept.Kept)
+	process.Metrics.StagingBranches(string(cleanup.StateFailed), swept.Failed)
+	log.Info("swept")
+}
+
+// events logs and counts what cleanups and sweeps do.
+func events(process *worker.Process) cleanup.Events {
+	return cleanup.Events{
+		Decided: func(d cleanup.Decided) {
+			process.Metrics.BranchDecided(string(d.State))
+			level := slog.LevelInfo
+			switch {
+			case d.State == cleanup.StateFailed:
+				level = slog.LevelWarn
+			case d.Running:
+				level = slog.LevelDebug
+			}
+			process.Log.Log(context.Background(), level, "branch decided",
+				slog.String(telemetry.KeyWorkflow, string(d.Workflow)),
+				slog.String(telemetry.KeyRepository, string(d.Repository)), slog.String(telemetry.KeyBranch, string(d.Branch)),
+				slog.String("state", string(d.State)), slog.String("reason", d.Reason))
+		},
+		LateLanding: func(repository txn.Repository, target txn.Branch, published, late txn.CommitID) {
+			process.Metrics.LateLanding()
+			process.Log.Warn("late landing: a commit of a step above the one it published",
+				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(target)),
+				slog.String(telemetry.KeyCommit, string(late)), slog.String("published", string(published)))
+		},
+		PublishedAfterEnd: func(workflow txn.WorkflowID, repository txn.Repository, target txn.Branch, commit txn.CommitID) {
+			process.Metrics.PublishedAfterEnd()
+			process.Log.Warn("published after end: no publish task of the ended workflow put this publication out",
+				slog.String(telemetry.KeyWorkflow, string(workflow)),
+				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(target)),
+				slog.String(telemetry.KeyCommit, string(commit)))
+		},
+		Progress: func(swept cleanup.Swept) {
+			process.Log.Info("sweeping", slog.Int("deleted", swept.Deleted), slog.Int("kept", swept.Kept), slog.Int("failed", swept.Failed))
+		},
+	}
 }

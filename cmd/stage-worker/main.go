@@ -1,17 +1,22 @@
-// Command stage-worker serves perago_stage: it stages a step's files on a branch
-// of their own.
+// Command stage-worker serves perago_stage and perago_checkout: it stages a step's
+// files on a branch of their own, and downloads the files that a step starts from.
 package main
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
+	"perago/pkg/cleanup"
+	"perago/pkg/checkout"
 	"perago/pkg/conductor"
 	"perago/pkg/lakefs"
 	"perago/pkg/projection"
 	"perago/pkg/stage"
+	"perago/pkg/telemetry"
 	"perago/pkg/txn"
 	"perago/pkg/worker"
 )
@@ -19,19 +24,24 @@ import (
 var (
 	_ worker.Conductor = (*conductor.Client)(nil)
 	_ stage.Lake       = lakefs.Settling{}
+	_ checkout.Lake    = (*lakefs.Client)(nil)
+	_ checkout.Attempt = (*worker.Attempt)(nil)
 	_ stage.Attempt    = (*worker.Attempt)(nil)
+
+	_ cleanup.WorkflowEnds = (*conductor.Client)(nil)
 )
 
 type config struct {
 	Conductor conductor.Config
 	LakeFS    lakefs.Config
 	Stage     stage.Config
+	Sweep     cleanup.Config
 }
 
 var program = worker.Program[config]{
 	Name:      "stage-worker",
-	Summary:   "stages a step's files on a lakeFS branch of their own (task type perago_stage).",
-	TaskTypes: []txn.TaskType{txn.TypeStage},
+	Summary:   "stages a step's files on a lakeFS branch of their own (task type perago_stage), and downloads those it starts from (perago_checkout).",
+	TaskTypes: []txn.TaskType{txn.TypeStage, txn.TypeCheckout},
 	HTTPAddr:  "127.0.0.1:9461",
 	Build:     build,
 }
@@ -70,18 +80,63 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 			process.Metrics.StagedBytes(plan.Bytes)
 		},
 	}
+	directories := &cleanup.Directories{
+		Root: root, Workflows: server, TTL: config.Sweep.TTL, Now: time.Now,
+		Decided: func(name string, state cleanup.State, reason string) {
+			process.Metrics.DirectoryDecided(string(state))
+			level := slog.LevelInfo
+			switch state {
+			case cleanup.StateFailed:
+				level = slog.LevelWarn
+			case cleanup.StateKept:
+				level = slog.LevelDebug
+			}
+			process.Log.Log(context.Background(), level, "directory decided",
+				slog.String(telemetry.KeyWorkflow, name), slog.String("state", string(state)), slog.String("reason", reason))
+		},
+	}
+	downloader := &checkout.Downloader{
+		Lake: lake, Root: root,
+		Allowed:        process.Config.Allowed(),
+		Concurrency:    config.Stage.UploadConcurrency,
+		NewExecutionID: worker.NewExecutionID,
+	}
 	return worker.Parts{
 		Conductor: server, ConductorURL: config.Conductor.ServerURL,
 		Handler: func(taskType txn.TaskType) worker.Handler {
-			if !taskType.IsStage() {
-				return nil
+			switch {
+			case taskType.IsStage():
+				return func(ctx context.Context, a *worker.Attempt) (map[string]any, error) {
+					result, err := stager.Run(ctx, a.Task, a)
+					return result.Output(), err
+				}
+			case taskType.IsCheckout():
+				return func(ctx context.Context, a *worker.Attempt) (map[string]any, error) {
+					result, err := downloader.Run(ctx, a.Task, a)
+					return result.Output(), err
+				}
 			}
-			return func(ctx context.Context, a *worker.Attempt) (map[string]any, error) {
-				result, err := stager.Run(ctx, a.Task, a)
-				return result.Output(), err
-			}
+			return nil
 		},
 		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}},
-		Close:  func() { _ = root.Close() },
+		Background: []func(context.Context){func(ctx context.Context) {
+			cleanup.Every(ctx, config.Sweep.Interval, func(ctx context.Context) { sweep(ctx, process, directories) })
+		}},
+		Close: func() { _ = root.Close() },
 	}, nil
+}
+
+// sweep removes directories that nothing needs and says how it went.
+func sweep(ctx context.Context, process *worker.Process, directories *cleanup.Directories) {
+	swept, err := directories.Sweep(ctx)
+	if ctx.Err() != nil {
+		return // the worker stops; the next one sweeps
+	}
+	process.Metrics.Swept(err)
+	log := process.Log.With(slog.Int("deleted", swept.Deleted), slog.Int("kept", swept.Kept), slog.Int("failed", swept.Failed))
+	if err != nil {
+		log.Warn("sweep failed", slog.Any(telemetry.KeyError, err))
+		return
+	}
+	log.Info("swept")
 }

@@ -2,9 +2,9 @@ package cleanup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -26,6 +26,10 @@ type Lake interface {
 	History(ctx context.Context, repository txn.Repository, from, stopAt txn.CommitID, limit int) (commits []txn.Commit, reached bool, err error)
 	// Branches lists every branch, hidden ones too, whose name begins so.
 	Branches(ctx context.Context, repository txn.Repository, prefix string) ([]txn.BranchHead, error)
+	// BranchPages is Branches page by page; an error is the last pair.
+	BranchPages(ctx context.Context, repository txn.Repository, prefix string) iter.Seq2[[]txn.BranchHead, error]
+	// Repositories lists every repository there is.
+	Repositories(ctx context.Context) ([]txn.Repository, error)
 	// DeleteBranch may be repeated; txn.ErrNotFound when there is none.
 	DeleteBranch(ctx context.Context, repository txn.Repository, branch txn.Branch) error
 }
@@ -34,6 +38,14 @@ type Lake interface {
 type Workflows interface {
 	// Workflow reads a workflow with its tasks; txn.ErrNotFound when there is none.
 	Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow, error)
+}
+
+// Fence tells whether the hard fence is known to hold on a target.
+type Fence interface {
+	// Proven reports whether lakeFS would refuse a merge of source that expects
+	// another head than the target's; onTarget is commits of the target, newest
+	// first.
+	Proven(ctx context.Context, repository txn.Repository, target txn.Branch, source txn.CommitID, onTarget []txn.Commit) bool
 }
 
 // Attempt is what cleanup needs of the worker that runs it.
@@ -45,42 +57,77 @@ type Attempt interface {
 	Phase(name string) (end func())
 }
 
-// Config is the cleanup worker's own configuration.
+// Config is the configuration of what deletes by age.
 type Config struct {
-	TTL time.Duration `env:"PERAGO_SWEEP_TTL,default=24h" desc:"Age at which a staging branch of a workflow that has ended goes, published or not; until then an operator's retry finds its evidence"`
+	Interval time.Duration `env:"PERAGO_SWEEP_INTERVAL,default=10m" desc:"Time between two sweeps: the cleanup worker's over staging branches, the stage worker's over directories on its host; 0s turns the sweep off"`
+	TTL      time.Duration `env:"PERAGO_SWEEP_TTL,default=24h" desc:"How long what a workflow left is kept: a staging branch that may still be needed, from when it was made and until its workflow has ended; the directory of a workflow that did not complete, from its end. Until then an operator's retry finds both"`
 }
 
 // Validate reports every fault of the configuration.
 func (c Config) Validate() []error {
+	var faults []error
 	if c.TTL < 0 {
-		return []error{fmt.Errorf("PERAGO_SWEEP_TTL is %s; it must not be negative", c.TTL)}
+		faults = append(faults, fmt.Errorf("PERAGO_SWEEP_TTL is %s; it must not be negative", c.TTL))
 	}
-	return nil
+	if c.Interval < 0 {
+		faults = append(faults, fmt.Errorf("PERAGO_SWEEP_INTERVAL is %s; it must not be negative", c.Interval))
+	}
+	return faults
 }
 
-// Cleaner runs perago_cleanup tasks. It keeps no state between them.
+// Cleaner deletes branches: for perago_cleanup tasks, and in sweeps. It keeps no
+// state between them.
 type Cleaner struct {
 	Lake      Lake
 	Workflows Workflows
+	Fence     Fence
 	Identity  txn.ConductorIdentity
 	Allowed   txn.AllowList
 	TTL       time.Duration
 	// Now is the clock that the age of a branch is measured by.
 	Now func() time.Time
-	// Decided hears what became of each branch: deleted, kept or failed; nil when
-	// nobody listens.
-	Decided func(workflow txn.WorkflowID, repository txn.Repository, branch txn.Branch, state, reason string)
-	// LateLanding hears of a commit of a step above the one that its completed
-	// publish put out; nil when nobody listens.
-	LateLanding func(repository txn.Repository, target txn.Branch, published, late txn.CommitID)
+	// Events hears what happens.
+	Events Events
 }
 
-// The states of a branch after a cleanup; also a metric label.
+// Events are called as things happen, by one goroutine or several. A nil one is
+// not called.
+type Events struct {
+	// Decided: what became of one branch.
+	Decided func(Decided)
+	// LateLanding: a commit of a step stands above the one that its completed
+	// publish put out.
+	LateLanding func(repository txn.Repository, target txn.Branch, published, late txn.CommitID)
+	// PublishedAfterEnd: a workflow has ended, and none of its publish tasks put out
+	// this publication of it.
+	PublishedAfterEnd func(workflow txn.WorkflowID, repository txn.Repository, target txn.Branch, commit txn.CommitID)
+	// Progress: how far a sweep is, after each page of a listing.
+	Progress func(Swept)
+}
+
+// State is what became of a branch or a directory; also a metric label.
+type State string
+
+// The states.
 const (
-	StateDeleted = "deleted"
-	StateKept    = "kept"
-	StateFailed  = "failed"
+	StateDeleted State = "deleted"
+	StateKept    State = "kept"
+	StateFailed  State = "failed"
+	// StateWouldDelete is a dry run's.
+	StateWouldDelete State = "would_delete"
 )
+
+// Decided is what became of one branch, and why.
+type Decided struct {
+	// Workflow is empty when it is not known.
+	Workflow   txn.WorkflowID
+	Repository txn.Repository
+	Branch     txn.Branch
+	State      State
+	Reason     string
+	// Running says that it is kept because its workflow runs: no news.
+	Running bool
+}
 
 // Kept is a branch that stays, and why.
 type Kept struct {
@@ -104,7 +151,7 @@ func (r Result) Output() map[string]any {
 // context ended; every other problem is in the result.
 func (c *Cleaner) Run(ctx context.Context, task txn.Task, attempt Attempt) (Result, error) {
 	run := &execution{
-		Cleaner: c, attempt: attempt,
+		judge: judge{Cleaner: c}, attempt: attempt,
 		result: Result{Deleted: []txn.Branch{}, Kept: []Kept{}, Errors: []string{}},
 	}
 	err := run.run(ctx, task)
@@ -123,12 +170,9 @@ func (c *Cleaner) Run(ctx context.Context, task txn.Task, attempt Attempt) (Resu
 
 // execution is one run of an attempt.
 type execution struct {
-	*Cleaner
-	attempt  Attempt
-	workflow txn.Workflow
-	// known is false when Conductor has no such workflow.
-	known  bool
-	result Result
+	judge
+	attempt Attempt
+	result  Result
 }
 
 func (e *execution) run(ctx context.Context, task txn.Task) error {
@@ -215,16 +259,7 @@ func (e *execution) list(ctx context.Context, repository txn.Repository, prefix 
 
 func (e *execution) readWorkflow(ctx context.Context, id txn.WorkflowID) error {
 	defer e.attempt.Phase("read")()
-	workflow, err := e.Workflows.Workflow(ctx, id)
-	switch {
-	case errors.Is(err, txn.ErrNotFound):
-		e.workflow, e.known = txn.Workflow{ID: id}, false
-		return nil
-	case err != nil:
-		return fmt.Errorf("read workflow %s: %w", id, err)
-	}
-	e.workflow, e.known = workflow, true
-	return nil
+	return e.read(ctx, id)
 }
 
 // clean decides on each branch and deletes exactly the names decided, with the
@@ -232,172 +267,41 @@ func (e *execution) readWorkflow(ctx context.Context, id txn.WorkflowID) error {
 func (e *execution) clean(ctx context.Context, repository txn.Repository, branches []txn.BranchHead) error {
 	defer e.attempt.Phase("delete")()
 	for _, branch := range branches {
-		decision, err := e.decide(ctx, repository, branch)
+		judged, err := e.decide(ctx, repository, branch)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return err
 		case err != nil:
 			e.failed(repository, branch.Name, err)
 			continue
-		case !decision.Delete:
-			e.keep(repository, branch.Name, decision.Reason)
+		case !judged.Delete:
+			e.keep(repository, branch.Name, judged.Reason)
 			continue
 		}
 		if err := e.attempt.Current(ctx); err != nil {
 			return err
 		}
-		switch err := e.Lake.DeleteBranch(ctx, repository, branch.Name); {
-		case err == nil, errors.Is(err, txn.ErrNotFound):
+		switch err := e.delete(ctx, repository, branch.Name, judged); {
+		case err == nil:
 			e.result.Deleted = append(e.result.Deleted, branch.Name)
-			e.decided(repository, branch.Name, StateDeleted, decision.Reason)
 		case ctx.Err() != nil:
 			return err
 		default:
-			e.failed(repository, branch.Name, fmt.Errorf("delete branch %s: %w", branch.Name, err))
+			e.failed(repository, branch.Name, err)
 		}
 	}
 	return nil
 }
 
-func (e *execution) decide(ctx context.Context, repository txn.Repository, branch txn.BranchHead) (txn.CleanupDecision, error) {
-	name, err := txn.ParseStagingName(branch.Name)
-	if err != nil {
-		return txn.CleanupDecision{Reason: "its name is not one that perago gives"}, nil
-	}
-	if !name.OfWorkflow(e.Identity, e.workflow.ID) {
-		return txn.CleanupDecision{Reason: "it is another workflow's"}, nil
-	}
-	facts := txn.CleanupFacts{
-		WorkflowKnown: e.known, WorkflowStatus: e.workflow.Status,
-		StepOpen: txn.StepOpen(e.workflow, name),
-		Age:      e.Now().Sub(name.Execution.Time()), TTL: e.TTL,
-	}
-	if facts.Settled, facts.SettledWhy, err = e.settled(ctx, repository, name, branch.Head); err != nil {
-		return txn.CleanupDecision{}, err
-	}
-	return txn.DecideCleanup(facts), nil
-}
-
-// settled reads the target and says whether the branch can still be needed.
-func (e *execution) settled(ctx context.Context, repository txn.Repository, name txn.StagingName, head txn.CommitID) (bool, string, error) {
-	commit, err := e.Lake.Commit(ctx, repository, head)
-	if err != nil {
-		return false, "", fmt.Errorf("read the commit of branch %s: %w", name.Branch(), err)
-	}
-	record, err := txn.ParseRecord(commit.Metadata)
-	committed := err == nil && record.Execution == name.Execution
-	if name.Source > 0 {
-		return e.sourceSettled(ctx, repository, name, commit, committed)
-	}
-	if !committed {
-		// The branch still points at what it was cut from: nothing was committed on
-		// it, so nothing of it can have been published.
-		return false, "nothing was committed on it, and its execution may still be at work", nil
-	}
-	targetHead, published, reached, err := e.history(ctx, repository, record.TargetBranch, record.InputRef)
-	if err != nil {
-		return false, "", err
-	}
-	decision, err := txn.DecidePublish(txn.PublishFacts{
-		Step: txn.Step{
-			Repository: repository, Branch: record.TargetBranch, Workflow: record.Workflow,
-			Key: record.Key, Prefix: record.Prefix, InputRef: record.InputRef,
-		},
-		Staged: txn.Staged{Execution: name.Execution, Commit: commit.ID, InputRef: record.InputRef},
-		Wanted: txn.Tree{ID: commit.MetaRange}, Head: targetHead, Range: published, Reached: reached,
-	})
-	settled, why := txn.Settled(txn.SettledFacts{
-		WouldAdopt:  err == nil && decision.Action == txn.PublishAdopt,
-		HeadIsInput: targetHead == record.InputRef,
-	})
-	return settled, why, nil
-}
-
-// sourceSettled is settled for a source branch: a commit on it, or none where it
-// is a mark only.
-func (e *execution) sourceSettled(ctx context.Context, repository txn.Repository, name txn.StagingName, commit txn.Commit, committed bool) (bool, string, error) {
-	base := commit.ID
-	if committed {
-		if len(commit.Parents) != 1 {
-			return false, fmt.Sprintf("its commit has %d parents, so it is not one of ours", len(commit.Parents)), nil
-		}
-		base = commit.Parents[0]
-	}
-	target, ok := e.targetOf(name)
-	if !ok {
-		return false, "no task of its step is known any more, so its target is not known", nil
-	}
-	targetHead, published, _, err := e.history(ctx, repository, target, base)
-	if err != nil {
-		return false, "", err
-	}
-	settled, why := txn.Settled(txn.SettledFacts{
-		Source: true, HeadIsBase: targetHead == base,
-		Landed: slices.ContainsFunc(published, func(c txn.Commit) bool {
-			landed, err := txn.ParseRecord(c.Metadata)
-			return err == nil && landed.Phase == txn.PhaseConfirm && landed.Execution == name.Execution
-		}),
-	})
-	return settled, why, nil
-}
-
-// targetOf is the target branch of a branch's step, from the inputs of the
-// workflow's stage tasks: a mark has no commit that says it.
-func (e *execution) targetOf(name txn.StagingName) (txn.Branch, bool) {
-	for _, task := range e.workflow.Tasks {
-		if task.Type.IsStage() && name.OfStep(e.Identity, e.workflow.ID, txn.NewLogicalTaskKey(e.workflow.ID, task.ReferenceName, task.Iteration)) {
-			if workspace, ok := workspaceOf(task); ok && workspace.Branch != "" {
-				return workspace.Branch, true
-			}
-		}
-	}
-	return "", false
-}
-
-func (e *execution) history(ctx context.Context, repository txn.Repository, branch txn.Branch, downTo txn.CommitID) (head txn.CommitID, commits []txn.Commit, reached bool, err error) {
-	if head, err = e.Lake.Head(ctx, repository, branch); err != nil {
-		return "", nil, false, fmt.Errorf("read the head of %s: %w", branch, err)
-	}
-	if commits, reached, err = e.Lake.History(ctx, repository, head, downTo, txn.HistoryLimit); err != nil {
-		return "", nil, false, fmt.Errorf("read the history of %s: %w", branch, err)
-	}
-	return head, commits, reached, nil
-}
-
-// reportLateLandings looks above each publication that a completed publish of the
-// workflow put out, or of one step only: without the hard fence a merge that an
-// older attempt had sent may land there. It is reported and never rolled back,
-// and what is seen is what has landed by now.
+// reportLateLandings puts late landings among the task's problems.
 func (e *execution) reportLateLandings(ctx context.Context, repository txn.Repository, only txn.LogicalTaskKey) error {
 	defer e.attempt.Phase("late_landings")()
-	for _, task := range e.workflow.Tasks {
-		var output struct {
-			Publication txn.Publication `json:"publication"`
-		}
-		if !task.Type.IsPublish() || task.Status != txn.TaskCompleted || json.Unmarshal(task.Output, &output) != nil || output.Publication.Commit == "" {
-			continue
-		}
-		workspace, ok := workspaceOf(task)
-		staged, err := txn.StagedOf(task)
-		if !ok || err != nil || workspace.Repository != repository || (only != "" && staged.Key != only) || !e.Allowed.Allows(repository, workspace.Branch) {
-			continue
-		}
-		published := output.Publication.Commit
-		head, above, reached, err := e.history(ctx, repository, workspace.Branch, published)
-		switch {
-		case err != nil:
-			return err
-		case head == published || !reached:
-			continue
-		}
-		for _, late := range txn.LateLandings(staged.Key, above) {
-			e.problem(fmt.Errorf("%s holds %s of this step above the %s that it published: an older attempt's merge landed late; inspect it, and revert it if it is not wanted", workspace.Branch, late, published))
-			if e.LateLanding != nil {
-				e.LateLanding(repository, workspace.Branch, published, late)
-			}
-		}
+	found, err := e.lateLandings(ctx, repository, only)
+	for _, one := range found {
+		e.problem(fmt.Errorf("%s holds %s of this step above the %s that it published: an older attempt's merge landed late; inspect it, and revert it if it is not wanted", one.target, one.late, one.published))
+		e.tellLate(repository, one)
 	}
-	return nil
+	return err
 }
 
 // repositoriesOf is every repository that the workflow's tasks of ours were
@@ -415,32 +319,16 @@ func repositoriesOf(workflow txn.Workflow) []txn.Repository {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// workspaceOf is the workspace that a task was given, unchecked: it tells where
-// to look, and what is found there is decided on its own.
-func workspaceOf(task txn.Task) (txn.Workspace, bool) {
-	var input struct {
-		Workspace txn.Workspace `json:"workspace"`
-	}
-	err := json.Unmarshal(task.Input, &input)
-	return input.Workspace, err == nil
-}
-
 func (e *execution) keep(repository txn.Repository, branch txn.Branch, reason string) {
 	e.result.Kept = append(e.result.Kept, Kept{Branch: branch, Reason: reason})
-	e.decided(repository, branch, StateKept, reason)
+	e.tell(Decided{Repository: repository, Branch: branch, State: StateKept, Reason: reason})
 }
 
 func (e *execution) failed(repository txn.Repository, branch txn.Branch, err error) {
 	e.problem(err)
-	e.decided(repository, branch, StateFailed, err.Error())
+	e.tell(Decided{Repository: repository, Branch: branch, State: StateFailed, Reason: err.Error()})
 }
 
 func (e *execution) problem(err error) {
 	e.result.Errors = append(e.result.Errors, err.Error())
-}
-
-func (e *execution) decided(repository txn.Repository, branch txn.Branch, state, reason string) {
-	if e.Decided != nil {
-		e.Decided(e.workflow.ID, repository, branch, state, reason)
-	}
 }

@@ -8,12 +8,15 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"perago/pkg/cleanup"
+	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
@@ -51,12 +54,12 @@ func (w workflows) Workflow(_ context.Context, id txn.WorkflowID) (txn.Workflow,
 type deletes struct {
 	next  http.RoundTripper
 	fails func() error
-	sent  int
+	sent  atomic.Int32
 }
 
 func (d *deletes) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodDelete {
-		d.sent++
+		d.sent.Add(1)
 		if d.fails != nil {
 			if err := d.fails(); err != nil {
 				return nil, err
@@ -75,7 +78,8 @@ type bench struct {
 	first     txn.CommitID
 	workflows workflows
 	cleaner   *cleanup.Cleaner
-	states    []string
+	mu        sync.Mutex
+	states    []cleanup.State
 }
 
 func newBench(t *testing.T) *bench {
@@ -88,10 +92,12 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b.cleaner = &cleanup.Cleaner{
-		Lake: recorded, Workflows: b.workflows, Identity: identity, Allowed: txn.AllowList{"*"}, TTL: ttl, Now: time.Now,
-		Decided: func(_ txn.WorkflowID, _ txn.Repository, _ txn.Branch, state, _ string) {
-			b.states = append(b.states, state)
-		},
+		Lake: recorded, Workflows: b.workflows, Fence: fence.Prover{Lake: recorded}, Identity: identity, Allowed: txn.AllowList{"*"}, TTL: ttl, Now: time.Now,
+		Events: cleanup.Events{Decided: func(decided cleanup.Decided) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.states = append(b.states, decided.State)
+		}},
 	}
 	b.workflow(txn.WorkflowRunning)
 	return b
@@ -254,7 +260,7 @@ func TestPublishedBranchGoes(t *testing.T) {
 			if len(again.Deleted)+len(again.Kept)+len(again.Errors) != 0 {
 				t.Errorf("a second cleanup: %+v", again)
 			}
-			if !slices.Equal(b.states, []string{cleanup.StateDeleted}) {
+			if !slices.Equal(b.states, []cleanup.State{cleanup.StateDeleted}) {
 				t.Errorf("told %v", b.states)
 			}
 		})
@@ -369,7 +375,7 @@ func TestLateLandingIsReported(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			var told []txn.CommitID
-			b.cleaner.LateLanding = func(_ txn.Repository, _ txn.Branch, published, late txn.CommitID) {
+			b.cleaner.Events.LateLanding = func(_ txn.Repository, _ txn.Branch, published, late txn.CommitID) {
 				told = append(told, published, late)
 			}
 			staged := b.stage(0, "2")
@@ -477,15 +483,7 @@ func TestProblemsDoNotFailTheTask(t *testing.T) {
 		}, "staged.staging_branch"},
 		{"a delete that fails", func(b *bench, s txn.Staged) txn.Task {
 			b.publish(s, s.Commit, b.first, "", b.executionAt(0))
-			next := b.deletes.next
-			b.deletes.next = roundTripper(func(r *http.Request) (*http.Response, error) {
-				if r.Method != http.MethodDelete {
-					return next.RoundTrip(r)
-				}
-				answer := httptest.NewRecorder()
-				answer.WriteHeader(http.StatusForbidden)
-				return answer.Result(), nil
-			})
+			b.deletes.next = forbidden(b.deletes.next)
 			return b.afterStep(s)
 		}, "delete branch"},
 	} {
@@ -509,6 +507,18 @@ func TestProblemsDoNotFailTheTask(t *testing.T) {
 	}
 }
 
+// forbidden refuses every delete.
+func forbidden(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodDelete {
+			return next.RoundTrip(r)
+		}
+		answer := httptest.NewRecorder()
+		answer.WriteHeader(http.StatusForbidden)
+		return answer.Result(), nil
+	})
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -521,8 +531,8 @@ func TestStaleCleanupDeletesNothing(t *testing.T) {
 	b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
 	stale := &txn.StaleAttemptError{Reason: txn.StalePollCount}
 	_, err := b.cleaner.Run(t.Context(), b.afterStep(staged), &attempt{on: func() error { return stale }})
-	if !errors.Is(err, stale) || b.deletes.sent != 0 || len(b.left()) != 1 {
-		t.Errorf("%v, %d deletes sent, left %v", err, b.deletes.sent, b.left())
+	if !errors.Is(err, stale) || b.deletes.sent.Load() != 0 || len(b.left()) != 1 {
+		t.Errorf("%v, %d deletes sent, left %v", err, b.deletes.sent.Load(), b.left())
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
@@ -534,10 +544,10 @@ func TestStaleCleanupDeletesNothing(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	if faults := (cleanup.Config{TTL: -time.Second}).Validate(); len(faults) != 1 {
+	if faults := (cleanup.Config{TTL: -time.Second, Interval: -time.Second}).Validate(); len(faults) != 2 {
 		t.Errorf("%v", faults)
 	}
 	if faults := (cleanup.Config{}).Validate(); len(faults) != 0 {
-		t.Errorf("a TTL of 0 is sound: %v", faults)
+		t.Errorf("a TTL of 0, and no sweep, are sound: %v", faults)
 	}
 }

@@ -45,7 +45,11 @@ var (
 	phaseDuration    = Metric{"perago_phase_duration_seconds", "histogram", []string{"task", "phase"}, "Time one phase of a task took.", taskBuckets}
 	stagedObjects    = Metric{"perago_staged_objects_total", "counter", []string{"change"}, "Objects of staged projections, by change: added, changed, removed, unchanged.", nil}
 	stagedBytes      = Metric{"perago_staged_bytes_total", "counter", nil, "Bytes uploaded to staging branches.", nil}
-	stagingBranches  = Metric{"perago_staging_branches", "gauge", []string{"state"}, "Staging and source branches seen by the last cleanup or sweep, by what was decided.", nil}
+	stagingBranches  = Metric{"perago_staging_branches", "gauge", []string{"state"}, "Staging and source branches that the last whole sweep saw, by what became of them: deleted, kept, failed.", nil}
+	branchDecisions  = Metric{"perago_branch_decisions_total", "counter", []string{"state"}, "Decisions of cleanups and sweeps on staging and source branches: deleted, kept, failed.", nil}
+	directories      = Metric{"perago_workspace_directories_total", "counter", []string{"state"}, "Decisions of sweeps on workspace directories: deleted, kept, failed.", nil}
+	sweeps           = Metric{"perago_sweeps_total", "counter", []string{"outcome"}, "Sweeps ended: completed, failed.", nil}
+	publishedAfter   = Metric{"perago_published_after_end_total", "counter", nil, "Publications found on a branch that no publish task of their ended workflow put out.", nil}
 	inDoubt          = Metric{"perago_in_doubt_total", "counter", nil, "Merges that were sent and whose outcome could not be read.", nil}
 	abandoned        = Metric{"perago_abandoned_total", "counter", nil, "Publications that landed but whose completion Conductor did not accept.", nil}
 	leaseLost        = Metric{"perago_lease_lost_total", "counter", nil, "Attempts cancelled at work because their lease was lost.", nil}
@@ -57,7 +61,8 @@ func Catalog() []Metric {
 	return []Metric{
 		taskPoll, taskPollTime, taskExecuteTime, taskUpdateTime, taskUpdateError,
 		taskOutcomes, fenceRejections, publishOutcomes, mergeDuration, phaseDuration,
-		stagedObjects, stagedBytes, stagingBranches, inDoubt, abandoned, leaseLost, lateLandingTotal,
+		stagedObjects, stagedBytes, stagingBranches, branchDecisions, directories, sweeps,
+		inDoubt, abandoned, leaseLost, lateLandingTotal, publishedAfter,
 	}
 }
 
@@ -158,10 +163,29 @@ func (m *Metrics) Staged(change string, objects int) {
 // StagedBytes counts bytes uploaded to a staging branch.
 func (m *Metrics) StagedBytes(bytes int64) { m.count(stagedBytes, float64(bytes)) }
 
-// StagingBranches sets how many branches the last look found in a state.
+// StagingBranches sets how many branches the last sweep saw in a state.
 func (m *Metrics) StagingBranches(state string, branches int) {
 	m.gauges[stagingBranches.Name].WithLabelValues(state).Set(float64(branches))
 }
+
+// BranchDecided counts one decision on a staging or source branch.
+func (m *Metrics) BranchDecided(state string) { m.count(branchDecisions, 1, state) }
+
+// DirectoryDecided counts one decision on a workspace directory.
+func (m *Metrics) DirectoryDecided(state string) { m.count(directories, 1, state) }
+
+// Swept counts one sweep's end.
+func (m *Metrics) Swept(err error) {
+	outcome := "completed"
+	if err != nil {
+		outcome = "failed"
+	}
+	m.count(sweeps, 1, outcome)
+}
+
+// PublishedAfterEnd counts one publication that no publish task of its ended
+// workflow put out.
+func (m *Metrics) PublishedAfterEnd() { m.count(publishedAfter, 1) }
 
 // InDoubt counts one merge whose outcome could not be read.
 func (m *Metrics) InDoubt() { m.count(inDoubt, 1) }

@@ -139,3 +139,19 @@ func StagedOf(task Task) (Staged, error) {
 	}
 	return parseStaged("staged", d.fields["staged"])
 }
+
+// DecideDirectory says whether the directory of a workflow on a stage worker's
+// host goes, and why: at once when the workflow is COMPLETED; when it ended
+// otherwise, ttl after its end, because until then a retry of a stage needs the
+// user's files ("Directories" in docs/protocol.md, same rows).
+func DecideDirectory(status WorkflowStatus, sinceEnd, ttl time.Duration) (reason string, goes bool) {
+	switch {
+	case status == WorkflowCompleted:
+		return "its workflow is COMPLETED", true
+	case !status.Terminal():
+		return fmt.Sprintf("its workflow is %s", status), false
+	case sinceEnd < ttl:
+		return fmt.Sprintf("its workflow is %s; kept until %s after its end, for a retry", status, ttl), false
+	}
+	return fmt.Sprintf("its workflow is %s, and its end was %s ago or longer", status, ttl), true
+}

@@ -1,0 +1,184 @@
+package cleanup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"perago/pkg/cleanup"
+	"perago/pkg/txn"
+)
+
+// ends is a Conductor that knows these workflows.
+type ends map[txn.WorkflowID]txn.Workflow
+
+func (e ends) Workflow(_ context.Context, id txn.WorkflowID) (txn.Workflow, error) {
+	switch w, ok := e[id]; {
+	case !ok:
+		return w, txn.ErrNotFound
+	case w.Status == "":
+		return w, errors.New("connection refused")
+	default:
+		return w, nil
+	}
+}
+
+func (e ends) WorkflowStatus(ctx context.Context, id txn.WorkflowID) (txn.WorkflowStatus, error) {
+	w, err := e.Workflow(ctx, id)
+	return w.Status, err
+}
+
+func directories(t *testing.T, workflows ends) (root string, sweep func() (cleanup.Swept, map[string]cleanup.State)) {
+	t.Helper()
+	base := t.TempDir()
+	root = filepath.Join(base, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := os.OpenRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() })
+	return root, func() (cleanup.Swept, map[string]cleanup.State) {
+		t.Helper()
+		decided := map[string]cleanup.State{}
+		d := &cleanup.Directories{
+			Root: opened, Workflows: workflows, TTL: ttl, Now: time.Now,
+			Decided: func(name string, state cleanup.State, reason string) {
+				if reason == "" {
+					t.Errorf("%s is %s without a reason", name, state)
+				}
+				decided[name] = state
+			},
+		}
+		swept, err := d.Sweep(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return swept, decided
+	}
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func exists(t *testing.T, path string) bool {
+	t.Helper()
+	_, err := os.Lstat(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestDirectoriesGoWithTheirWorkflows(t *testing.T) {
+	t.Parallel()
+	long, short := time.Now().Add(-2*ttl), time.Now().Add(-ttl/2)
+	root, sweep := directories(t, ends{
+		"completed":       {Status: txn.WorkflowCompleted, Ended: time.Now()},
+		"running":         {Status: txn.WorkflowRunning},
+		"paused":          {Status: txn.WorkflowPaused},
+		"failed-long":     {Status: txn.WorkflowFailed, Ended: long},
+		"failed-short":    {Status: txn.WorkflowFailed, Ended: short},
+		"terminated-long": {Status: txn.WorkflowTerminated, Ended: long},
+		"timed-out-short": {Status: txn.WorkflowTimedOut, Ended: short},
+		"failed-unknown":  {Status: txn.WorkflowFailed},
+		"a-new-status":    {Status: "SOMETHING_NEW", Ended: long},
+		"unreachable":     {},
+	})
+	want := map[string]cleanup.State{
+		"completed": cleanup.StateDeleted, "failed-long": cleanup.StateDeleted, "terminated-long": cleanup.StateDeleted,
+		"running": cleanup.StateKept, "paused": cleanup.StateKept, "failed-short": cleanup.StateKept, "timed-out-short": cleanup.StateKept,
+		"failed-unknown": cleanup.StateKept, "a-new-status": cleanup.StateKept, "nobody-s": cleanup.StateKept,
+		"unreachable": cleanup.StateFailed,
+	}
+	for name := range want {
+		touch(t, filepath.Join(root, name, "task", "sub", "file"))
+	}
+	touch(t, filepath.Join(root, "a-file"))
+	swept, decided := sweep()
+	if swept != (cleanup.Swept{Deleted: 3, Kept: 7, Failed: 1}) {
+		t.Errorf("%+v", swept)
+	}
+	for name, state := range want {
+		if decided[name] != state || exists(t, filepath.Join(root, name)) == (state == cleanup.StateDeleted) {
+			t.Errorf("%s: %s, want %s", name, decided[name], state)
+		}
+	}
+	if !exists(t, filepath.Join(root, "a-file")) || len(decided) != len(want) {
+		t.Errorf("decided %v", decided)
+	}
+}
+
+// Links are removed, never followed: inside a directory, as the directory, and
+// up and out of the root.
+func TestLinksAreRemovedAndNotFollowed(t *testing.T) {
+	t.Parallel()
+	root, sweep := directories(t, ends{
+		"inside":   {Status: txn.WorkflowCompleted},
+		"itself":   {Status: txn.WorkflowCompleted},
+		"dangling": {Status: txn.WorkflowCompleted},
+		"neighbor": {Status: txn.WorkflowRunning},
+	})
+	outside := filepath.Join(filepath.Dir(root), "outside")
+	touch(t, filepath.Join(outside, "kept"))
+	touch(t, filepath.Join(root, "neighbor", "kept"))
+	touch(t, filepath.Join(root, "inside", "task", "file"))
+	for link, target := range map[string]string{
+		"inside/task/out":      outside,
+		"inside/task/file-out": filepath.Join(outside, "kept"),
+		"inside/up":            "../..",
+		"inside/neighbor":      "../neighbor",
+		"itself":               outside,
+		"dangling":             "nowhere",
+	} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if swept, decided := sweep(); swept != (cleanup.Swept{Deleted: 3, Kept: 1}) {
+		t.Errorf("%+v, %v", swept, decided)
+	}
+	for path, want := range map[string]bool{
+		filepath.Join(outside, "kept"): true, filepath.Join(root, "neighbor", "kept"): true,
+		filepath.Join(root, "inside"): false, filepath.Join(root, "itself"): false, filepath.Join(root, "dangling"): false,
+	} {
+		if exists(t, path) != want {
+			t.Errorf("%s is there: %v", path, !want)
+		}
+	}
+}
+
+// Removing entries while the root is read skips none of them.
+func TestManyDirectories(t *testing.T) {
+	t.Parallel()
+	workflows := ends{}
+	root, sweep := directories(t, workflows)
+	const many = 1500
+	for i := range many {
+		name := fmt.Sprintf("w-%04d", i)
+		workflows[txn.WorkflowID(name)] = txn.Workflow{Status: txn.WorkflowCompleted}
+		if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if swept, _ := sweep(); swept != (cleanup.Swept{Deleted: many}) {
+		t.Errorf("%+v", swept)
+	}
+	left, err := os.ReadDir(root)
+	if err != nil || len(left) != 0 {
+		t.Errorf("%d left, %v", len(left), err)
+	}
+}
