@@ -104,8 +104,8 @@ func (c *Client) do(ctx context.Context, call call, query url.Values, body []byt
 }
 
 // settle turns what http.Client.Do, or the SDK around it, returned into the
-// body of a success or a *txn.ServerError. The SDK's own error about an answer is
-// not used: it is made from the same bytes.
+// body of a success, nil where it has none, or a *txn.ServerError. The SDK's own
+// error about an answer is not used: it is made from the same bytes.
 func (c call) settle(response *http.Response, err error) ([]byte, error) {
 	if response == nil {
 		if _, sent := errors.AsType[*url.Error](err); !sent {
@@ -126,6 +126,11 @@ func (c call) settle(response *http.Response, err error) ([]byte, error) {
 		return nil, c.malformed(response.StatusCode, response.Header, held.raw, "")
 	}
 	if len(held.raw) == 0 {
+		if c.effect == effectNone && response.StatusCode != http.StatusNoContent {
+			// Only 204 says that there is nothing. Taken for "no such task", a body
+			// that got lost would end a live attempt.
+			return nil, c.malformed(response.StatusCode, response.Header, nil, "an answer without its body")
+		}
 		return nil, nil
 	}
 	return held.raw, nil
