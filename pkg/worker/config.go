@@ -17,19 +17,18 @@ const noDomain = "NO_DOMAIN"
 
 // Config is the part of a worker's configuration that every binary has.
 type Config struct {
-	TaskTypes           []string      `env:"PERAGO_TASK_TYPES" desc:"Task types to poll, separated by commas; several TaskDefs, several budgets"`
-	Domains             []string      `env:"PERAGO_DOMAINS" desc:"Task domains to poll, separated by commas; when set only these are polled, NO_DOMAIN is the queue without one"`
-	Concurrency         int           `env:"PERAGO_CONCURRENCY,default=4" desc:"Tasks at once, over all task types"`
-	PollInterval        time.Duration `env:"PERAGO_POLL_INTERVAL,default=100ms" desc:"Pace at which an empty queue is asked; it slows down to 1s while a queue stays empty"`
-	WorkerIDPrefix      string        `env:"PERAGO_WORKER_ID_PREFIX" desc:"Beginning of the worker id that Conductor shows; every process start adds a UUID"`
-	ReasonLength        int           `env:"PERAGO_FAILURE_REASON_MAX_LENGTH,default=500" desc:"Longest reasonForIncompletion, in characters"`
-	ShutdownGrace       time.Duration `env:"PERAGO_SHUTDOWN_GRACE,default=20s" desc:"Time for running tasks after a stop; the process may take 8s more to report what it had to interrupt"`
-	HTTPAddr            string        `env:"PERAGO_HTTP_ADDR" desc:"Address of /livez, /readyz and /metrics; each worker on a host needs its own, port 0 takes any free one"`
-	LogLevel            slog.Level    `env:"PERAGO_LOG_LEVEL,default=info" desc:"Lowest level that is logged: debug, info, warn or error"`
-	LogFormat           string        `env:"PERAGO_LOG_FORMAT,default=json" desc:"Log lines on stderr: json or text"`
-	AllowedRepositories []string      `env:"PERAGO_ALLOWED_REPOSITORIES,required" desc:"Repositories and branches a task may touch, separated by commas: repo or repo/branch-glob; * allows all"`
-	ConductorID         string        `env:"PERAGO_CONDUCTOR_ID" desc:"Name of this Conductor in branch names: the same in all processes of one Conductor, another one for each Conductor that shares the lake. Default: the server's URL"`
-	ConductorUIURL      string        `env:"PERAGO_CONDUCTOR_UI_URL" desc:"Address of Conductor's user interface; commits link to their workflow there when it is set"`
+	TaskTypes      []string      `env:"PERAGO_TASK_TYPES" desc:"Task types to poll, separated by commas; several TaskDefs, several budgets"`
+	Domains        []string      `env:"PERAGO_DOMAINS" desc:"Task domains to poll, separated by commas; when set only these are polled, NO_DOMAIN is the queue without one"`
+	Concurrency    int           `env:"PERAGO_CONCURRENCY,default=4" desc:"Tasks at once, over all task types"`
+	PollInterval   time.Duration `env:"PERAGO_POLL_INTERVAL,default=100ms" desc:"Pace at which an empty queue is asked; it slows down to 1s while a queue stays empty"`
+	WorkerIDPrefix string        `env:"PERAGO_WORKER_ID_PREFIX" desc:"Beginning of the worker id that Conductor shows; every process start adds a UUID"`
+	ReasonLength   int           `env:"PERAGO_FAILURE_REASON_MAX_LENGTH,default=500" desc:"Longest reasonForIncompletion, in characters"`
+	ShutdownGrace  time.Duration `env:"PERAGO_SHUTDOWN_GRACE,default=20s" desc:"Time for running tasks after a stop; the process may take 8s more to report what it had to interrupt"`
+	HTTPAddr       string        `env:"PERAGO_HTTP_ADDR" desc:"Address of /livez, /readyz and /metrics; each worker on a host needs its own, port 0 takes any free one"`
+	LogLevel       slog.Level    `env:"PERAGO_LOG_LEVEL,default=info" desc:"Lowest level that is logged: debug, info, warn or error"`
+	LogFormat      string        `env:"PERAGO_LOG_FORMAT,default=json" desc:"Log lines on stderr: json or text"`
+	Scope
+	ConductorUIURL string `env:"PERAGO_CONDUCTOR_UI_URL" desc:"Address of Conductor's user interface; commits link to their workflow there when it is set"`
 }
 
 // Validate reports every fault at once; each begins with its variable.
@@ -66,25 +65,12 @@ func (c Config) Validate() []error {
 	if _, err := telemetry.ParseLogFormat(c.LogFormat); err != nil {
 		fault("PERAGO_LOG_FORMAT", "is %q; it must be json or text", c.LogFormat)
 	}
-	if _, err := txn.ParseAllowList(c.AllowedRepositories); err != nil {
-		fault("PERAGO_ALLOWED_REPOSITORIES", "is not usable: %v", err)
-	}
 	if c.ConductorUIURL != "" {
 		if u, err := url.Parse(c.ConductorUIURL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
 			fault("PERAGO_CONDUCTOR_UI_URL", "must be an http or https address without user or password")
 		}
 	}
 	return faults
-}
-
-// Allowed is the list of repositories and branches a task may touch. An invalid
-// configuration allows none.
-func (c Config) Allowed() txn.AllowList {
-	allowed, err := txn.ParseAllowList(c.AllowedRepositories)
-	if err != nil {
-		return nil
-	}
-	return allowed
 }
 
 // Types are the task types to poll.

@@ -9,15 +9,6 @@ import (
 	"perago/pkg/txn"
 )
 
-// Identity is what branch names call this Conductor: PERAGO_CONDUCTOR_ID, or the
-// server's address.
-func (c Config) Identity(serverURL string) txn.ConductorIdentity {
-	if c.ConductorID != "" {
-		return txn.ConductorIdentity(c.ConductorID)
-	}
-	return txn.DefaultConductorIdentity(serverURL)
-}
-
 // WorkflowURL is a workflow's page in Conductor's user interface; nil when its
 // address is not configured.
 func (c Config) WorkflowURL() func(txn.WorkflowID) string {
