@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"perago/pkg/cleanup"
+	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/publish"
 	"perago/pkg/stage"
@@ -104,9 +105,7 @@ func TestInputFields(t *testing.T) {
 func TestNotBuiltYet(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ sign, where string }{
-		"the sweep of branches (operations.md: a cleanup is run by hand)": {`\bBackground:`, `^cmd/cleanup-worker/`},
-		"the sweep of directories (operations.md: you remove them)":       {`\bBackground:|\bRemoveAll\(`, `^(cmd/stage-worker|pkg/stage|pkg/projection)/`},
-		"perago_checkout (the documents say that no worker serves it)":    {`\btxn\.TypeCheckout\b|\bIsCheckout\(`, `^(cmd|pkg)/`},
+		"perago_checkout (the documents say that no worker serves it)": {`\btxn\.TypeCheckout\b|\bIsCheckout\(`, `^(cmd|pkg)/`},
 	} {
 		sign, where := regexp.MustCompile(c.sign), regexp.MustCompile(c.where)
 		for name := range sources(t) {
@@ -249,7 +248,8 @@ func inCode(strung, piece string) bool {
 // were read from its pkg/api/controller.go.
 var actions = map[string]string{
 	"Commit": "fs:ReadCommit", "Head": "fs:ReadBranch", "History": "fs:ReadBranch", "Objects": "fs:ListObjects", "ReadObject": "fs:ReadObject",
-	"Branches": "fs:ListBranches", "CreateBranch": "fs:CreateBranch", "DeleteBranch": "fs:DeleteBranch",
+	"Branches": "fs:ListBranches", "BranchPages": "fs:ListBranches", "Repositories": "fs:ListRepositories",
+	"CreateBranch": "fs:CreateBranch", "DeleteBranch": "fs:DeleteBranch",
 	"Upload": "fs:WriteObject", "DeleteObjects": "fs:DeleteObject",
 	"HookRuns":     "ci:ReadAction",
 	"CreateCommit": "fs:CreateCommit", "CommitTree": "fs:CreateCommit", "CommitUnchanged": "fs:CreateCommit", "Merge": "fs:CreateCommit",
@@ -269,6 +269,12 @@ func TestActions(t *testing.T) {
 		var methods, real []string
 		for i := range port.NumMethod() {
 			methods = append(methods, port.Method(i).Name)
+		}
+		if strings.Contains(read(t, "cmd/"+worker+"-worker/main.go"), "fence.Prover{") {
+			prover := reflect.TypeFor[fence.ProverLake]()
+			for i := range prover.NumMethod() {
+				methods = append(methods, prover.Method(i).Name)
+			}
 		}
 		if strings.Contains(read(t, "cmd/"+worker+"-worker/main.go"), "lakefs.Settling{") {
 			methods = append(methods, "Head", "Commit") // what it reads to settle

@@ -86,7 +86,7 @@ var configs = map[string]config{
 	"worker.Config":    {worker.Config{}, "The process"},
 	"stage.Config":     {stage.Config{}, "Staging"},
 	"publish.Config":   {publish.Config{}, "Publishing"},
-	"cleanup.Config":   {cleanup.Config{}, "Cleanup"},
+	"cleanup.Config":   {cleanup.Config{}, "Sweeping"},
 }
 
 type config struct {
@@ -277,6 +277,8 @@ var counters = map[string]string{
 	"perago_phase_duration_seconds": "Phase", "perago_staged_objects_total": "Staged", "perago_staged_bytes_total": "StagedBytes",
 	"perago_staging_branches": "StagingBranches", "perago_in_doubt_total": "InDoubt", "perago_abandoned_total": "Abandoned",
 	"perago_lease_lost_total": "LeaseLost", "perago_late_landing_total": "LateLanding",
+	"perago_branch_decisions_total": "BranchDecided", "perago_workspace_directories_total": "DirectoryDecided",
+	"perago_sweeps_total": "Swept", "perago_published_after_end_total": "PublishedAfterEnd",
 }
 
 func metrics(t *testing.T) string {

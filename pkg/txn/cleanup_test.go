@@ -3,6 +3,7 @@ package txn
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -75,6 +76,64 @@ func TestDecideCleanup(t *testing.T) {
 		}
 	}
 	sameRows(t, "cleanup decision", rows)
+}
+
+func TestDecideDirectory(t *testing.T) {
+	t.Parallel()
+	const (
+		completed = "`COMPLETED`"
+		old       = "ended otherwise, `PERAGO_SWEEP_TTL` ago or longer"
+		young     = "ended otherwise, later"
+		open      = "not ended, or of an unknown status"
+	)
+	const ttl = time.Hour
+	var rows []string
+	for _, c := range []struct {
+		row    string
+		status WorkflowStatus
+		since  time.Duration
+		want   bool
+	}{
+		{completed, WorkflowCompleted, 0, true},
+		{old, WorkflowFailed, ttl, true},
+		{old, WorkflowTerminated, 9 * ttl, true},
+		{old, WorkflowTimedOut, ttl, true},
+		{young, WorkflowFailed, ttl - 1, false},
+		{young, WorkflowTerminated, 0, false},
+		// The server's clock is ahead.
+		{young, WorkflowTimedOut, -ttl, false},
+		{open, WorkflowRunning, 9 * ttl, false},
+		{open, WorkflowPaused, 9 * ttl, false},
+		{open, "SOMETHING_NEW", 9 * ttl, false},
+		{open, "", 9 * ttl, false},
+	} {
+		rows = append(rows, c.row)
+		if reason, goes := DecideDirectory(c.status, c.since, ttl); goes != c.want || reason == "" {
+			t.Errorf("%s: %s, %s after its end: %v, %q; want %v and a reason", c.row, c.status, c.since, goes, reason, c.want)
+		}
+	}
+	sameRows(t, "directory decision", rows)
+}
+
+func TestAllowedRepositories(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		entries []string
+		want    []Repository
+		all     bool
+	}{
+		{[]string{"*"}, nil, true},
+		{[]string{"lake", "*"}, nil, true},
+		{[]string{"lake/main", "other", "lake/dev-*"}, []Repository{"lake", "other"}, false},
+	} {
+		list, err := ParseAllowList(c.entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if named, all := list.Repositories(); !slices.Equal(named, c.want) || all != c.all {
+			t.Errorf("%v: %v, all %v", c.entries, named, all)
+		}
+	}
 }
 
 func TestStepOpen(t *testing.T) {
