@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"perago/pkg/cleanup"
 	"perago/pkg/checkout"
+	"perago/pkg/cleanup"
 	"perago/pkg/conductor"
 	"perago/pkg/lakefs"
 	"perago/pkg/projection"

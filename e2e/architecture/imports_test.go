@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"pkg/projection":              {"pkg/txn"},
 	"pkg/telemetry":               {"pkg/txn"},
 	"pkg/stage":                   {"pkg/txn", "pkg/projection"},
+	"pkg/checkout":                {"pkg/txn", "pkg/projection"},
 	"pkg/publish":                 {"pkg/txn"},
 	"pkg/cleanup":                 {"pkg/txn"},
 	"pkg/worker":                  {"pkg/txn", "pkg/telemetry"},

@@ -43,11 +43,14 @@ func prepare(dir string, input map[string]any) error {
 //
 //	{"epochs": 3, "revision": 1}
 //
-// One checkpoint for each epoch, so fewer epochs than before remove some.
+// One checkpoint for each epoch, so fewer epochs than before remove some. With
+// "data", the directory of a checkout of what prepare wrote, the metrics say how
+// many days it holds.
 func train(dir string, input map[string]any) error {
 	var in struct {
-		Epochs   int `json:"epochs"`
-		Revision int `json:"revision"`
+		Data     string `json:"data"`
+		Epochs   int    `json:"epochs"`
+		Revision int    `json:"revision"`
 	}
 	if err := decode(input, &in); err != nil {
 		return err
@@ -66,7 +69,15 @@ func train(dir string, input map[string]any) error {
 	if err := writeJSON(dir, "model.json", map[string]any{"weights": []float64{loss, -loss}}); err != nil {
 		return err
 	}
-	return writeJSON(dir, "metrics.json", map[string]any{"epochs": in.Epochs, "loss": loss, "revision": in.Revision})
+	metrics := map[string]any{"epochs": in.Epochs, "loss": loss, "revision": in.Revision}
+	if in.Data != "" {
+		days, err := filepath.Glob(filepath.Join(in.Data, "day=*", "visits.csv"))
+		if err != nil {
+			return err
+		}
+		metrics["days"] = len(days)
+	}
+	return writeJSON(dir, "metrics.json", metrics)
 }
 
 func decode(input map[string]any, to any) error {

@@ -252,7 +252,9 @@ func (d Definition) Check() error {
 	return txn.CheckTaskDefinition(definition)
 }
 
-func ours(name txn.TaskType) bool { return name.IsStage() || name.IsPublish() || name.IsCleanup() }
+func ours(name txn.TaskType) bool {
+	return name.IsCheckout() || name.IsStage() || name.IsPublish() || name.IsCleanup()
+}
 
 // decode reads one JSON value with its numbers as they are written.
 func decode(raw []byte) (any, error) {

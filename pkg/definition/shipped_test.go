@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 // The files a user sees are the ones in the binary, and all of them load.
 func TestShippedFilesAreEmbedded(t *testing.T) {
 	t.Parallel()
-	for directory, count := range map[string]int{"taskdefs": 3, "workflows": 3} {
+	for directory, count := range map[string]int{"taskdefs": 4, "workflows": 4} {
 		onDisk, err := definition.Load(filepath.Join("..", "..", directory))
 		if err != nil {
 			t.Fatal(err)
@@ -46,9 +47,10 @@ func TestShippedFilesAreEmbedded(t *testing.T) {
 func TestShippedTaskDefinitions(t *testing.T) {
 	t.Parallel()
 	want := map[string]txn.TaskDefinition{
-		"perago_stage":   {RetryCount: 3, ResponseTimeoutSeconds: 60},
-		"perago_publish": {RetryCount: 3},
-		"perago_cleanup": {RetryCount: 2, ResponseTimeoutSeconds: 60, TimeoutSeconds: 3600, PollTimeoutSeconds: 600},
+		"perago_checkout": {RetryCount: 3, ResponseTimeoutSeconds: 60},
+		"perago_stage":    {RetryCount: 3, ResponseTimeoutSeconds: 60},
+		"perago_publish":  {RetryCount: 3},
+		"perago_cleanup":  {RetryCount: 2, ResponseTimeoutSeconds: 60, TimeoutSeconds: 3600, PollTimeoutSeconds: 600},
 	}
 	for _, d := range shipped(t, definition.Task) {
 		got, err := d.TaskDefinition()
@@ -159,6 +161,31 @@ func TestShippedWorkflows(t *testing.T) {
 	// What Conductor passes to a failure workflow.
 	wired(t, cancel, "cancel_cleanup", map[string]any{"workflow_id": "${workflow.input.workflowId}"})
 
+	checkout := all["perago_example_checkout"]
+	if diff := cmp.Diff([]string{
+		"perago_checkout train_checkout", "train train", "perago_stage train_stage", "perago_publish train_publish", "perago_cleanup train_cleanup",
+	}, checkout.chain()); diff != "" || checkout.FailureWorkflow != "perago_cancel" {
+		t.Errorf("checkout: failure workflow %q, tasks (-want +got):\n%s", checkout.FailureWorkflow, diff)
+	}
+	for _, task := range checkout.Tasks {
+		switch task.Reference {
+		case "train_checkout":
+			if _, err := txn.ParseCheckoutInput(withWorkspace(t, task.Input), txn.AllowList{"*"}); err != nil {
+				t.Error(err)
+			}
+		case "train_stage":
+			task.Input["source"] = map[string]any{"directory": "/workspace/w/t"}
+			if _, err := txn.ParseStageInput(withWorkspace(t, task.Input), txn.AllowList{"*"}); err != nil {
+				t.Error(err)
+			}
+		case "train":
+			if data := task.Input["data"]; data != "${train_checkout.output.checkout.directory}" {
+				t.Errorf("the user task reads %v", data)
+			}
+		}
+	}
+	wired(t, checkout, "train_publish", map[string]any{"workspace": "${train_stage.output.workspace}", "staged": "${train_stage.output.staged}"})
+
 	oneStep, twoSteps := all["perago_example_one_step"], all["perago_example_two_steps"]
 	for _, w := range []workflow{oneStep, twoSteps} {
 		if w.FailureWorkflow != "perago_cancel" {
@@ -180,6 +207,21 @@ func TestShippedWorkflows(t *testing.T) {
 	step(t, twoSteps, "train", "models/", "${prepare_publish.output.workspace}")
 	wired(t, oneStep, "prepare_cleanup", map[string]any{"workspace": "${prepare_stage.output.workspace}", "staged": "${prepare_stage.output.staged}"})
 	wired(t, twoSteps, "cleanup", map[string]any{"workflow_id": "${workflow.workflowId}"})
+}
+
+// withWorkspace is a task's input with a workspace in the place of the expression
+// that gives it one.
+func withWorkspace(t *testing.T, input map[string]any) json.RawMessage {
+	t.Helper()
+	if input["workspace"] != "${workflow.input.workspace}" {
+		t.Errorf("the workspace is %v", input["workspace"])
+	}
+	input["workspace"] = map[string]any{"repository": "lake", "branch": "main", "ref_type": "commit", "ref": strings.Repeat("ab", 32)}
+	raw, err := json.Marshal(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 // step holds the tasks of a step to the wiring that users are shown.

@@ -80,7 +80,7 @@ func Diff(ctx context.Context, prefix txn.Prefix, local []Entry, remote iter.Seq
 		func(key string) { plan.Removed = append(plan.Removed, key) },
 		func(i int, object txn.Object) {
 			states[i] = changed
-			if local[i].Size != object.Size || !isMD5(object.Checksum) {
+			if local[i].Size != object.Size || !IsMD5(object.Checksum) {
 				return
 			}
 			hashes.Go(func() error {
@@ -182,8 +182,9 @@ func checkLocal(prefix txn.Prefix, local []Entry) error {
 	return nil
 }
 
-// isMD5 reports whether a checksum is a plain MD5 of the object's content.
-func isMD5(checksum string) bool {
+// IsMD5 reports whether a checksum is a plain MD5 of the object's content, which
+// lakeFS keeps for what was uploaded through it.
+func IsMD5(checksum string) bool {
 	if len(checksum) != 32 {
 		return false
 	}

@@ -2,6 +2,7 @@ package txn
 
 import (
 	"encoding/json"
+	"fmt"
 	"path"
 	"regexp"
 	"strings"
@@ -171,6 +172,43 @@ func SourceDirectory(root string, workflow WorkflowID, directory string) (string
 		return "", Terminalf(field, "%s is not below %s/; a step takes files only from its own workflow's directory under PERAGO_WORKSPACE_ROOT", quote(directory), own)
 	}
 	return string(workflow) + "/" + relative, nil
+}
+
+// CheckoutInput is the checked input of perago_checkout.
+type CheckoutInput struct {
+	Workspace Workspace
+	Prefix    Prefix
+	// Guardrails are what the projection at the input ref must hold.
+	Guardrails []Guardrail
+}
+
+// ParseCheckoutInput reads and checks the whole input of a perago_checkout task.
+// Unknown fields are refused.
+func ParseCheckoutInput(raw json.RawMessage, allowed AllowList) (CheckoutInput, error) {
+	d, err := parseDocument("", raw, []string{"workspace", "prefix", "guardrails"})
+	if err != nil {
+		return CheckoutInput{}, err
+	}
+	var input CheckoutInput
+	if input.Workspace, err = parseWorkspace("workspace", d.fields["workspace"], allowed); err != nil {
+		return CheckoutInput{}, err
+	}
+	text, err := d.anyText("prefix")
+	if err != nil {
+		return CheckoutInput{}, err
+	}
+	if input.Prefix, err = ParsePrefix(text); err != nil {
+		return CheckoutInput{}, err
+	}
+	if input.Guardrails, err = parseGuardrails(d); err != nil {
+		return CheckoutInput{}, err
+	}
+	for i, guardrail := range input.Guardrails {
+		if guardrail.MaxRemoved != nil {
+			return CheckoutInput{}, Terminalf(fmt.Sprintf("guardrails[%d].max_removed", i), "is for perago_stage: a checkout removes nothing")
+		}
+	}
+	return input, nil
 }
 
 // PublishInput is the checked input of perago_publish.

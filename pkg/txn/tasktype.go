@@ -11,6 +11,9 @@ const (
 	TypeCleanup  TaskType = "perago_cleanup"
 )
 
+// IsCheckout reports whether tasks of this type check out.
+func (t TaskType) IsCheckout() bool { return strings.HasPrefix(string(t), string(TypeCheckout)) }
+
 // IsStage reports whether tasks of this type stage.
 func (t TaskType) IsStage() bool { return strings.HasPrefix(string(t), string(TypeStage)) }
 
