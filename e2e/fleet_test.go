@@ -98,7 +98,7 @@ func newFleetOf(t testing.TB, s setup) *fleet {
 const publishEnv = "PERAGO_TASK_TYPES=perago_publish,perago_publish_once,perago_publish_brief"
 
 func (f *fleet) stageEnv() []string {
-	return []string{"PERAGO_WORKSPACE_ROOT=" + f.root, "PERAGO_TASK_TYPES=perago_stage,perago_stage_once,perago_stage_brief"}
+	return []string{"PERAGO_WORKSPACE_ROOT=" + f.root, "PERAGO_TASK_TYPES=perago_checkout,perago_stage,perago_stage_once,perago_stage_brief"}
 }
 
 // behind starts a worker that takes one task at a time and whose every request
