@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"perago/pkg/checkout"
 	"perago/pkg/cleanup"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
@@ -61,6 +62,10 @@ func TestInputFields(t *testing.T) {
 	}{
 		{"workspace", func() error { return stageInput(`{"workspace": {"no_such": 1}}`) }},
 		{"stage", func() error { return stageInput(`{"no_such": 1}`) }},
+		{"checkout", func() error {
+			_, err := txn.ParseCheckoutInput(json.RawMessage(`{"no_such": 1}`), all)
+			return err
+		}},
 		{"guardrail", func() error {
 			return stageInput(`{"workspace": ` + workspace + `, "prefix": "", "guardrails": [{"no_such": 1}]}`)
 		}},
@@ -99,27 +104,10 @@ func TestInputFields(t *testing.T) {
 	}
 }
 
-// What the documents call not built is not built. Whoever builds it corrects
-// README.md, docs/tasks.md, docs/operations.md, docs/protocol.md and CHANGELOG.md,
-// and takes the row out.
-func TestNotBuiltYet(t *testing.T) {
-	t.Parallel()
-	for what, c := range map[string]struct{ sign, where string }{
-		"perago_checkout (the documents say that no worker serves it)": {`\btxn\.TypeCheckout\b|\bIsCheckout\(`, `^(cmd|pkg)/`},
-	} {
-		sign, where := regexp.MustCompile(c.sign), regexp.MustCompile(c.where)
-		for name := range sources(t) {
-			if where.MatchString(name) && sign.MatchString(read(t, name)) {
-				t.Errorf("%s looks as if this version had %s; correct the documents", name, what)
-			}
-		}
-	}
-}
-
 // The fields of the outputs are those of the structs, with their types.
 func TestOutputFields(t *testing.T) {
 	t.Parallel()
-	for _, s := range []any{txn.Staged{}, txn.Publication{}} {
+	for _, s := range []any{txn.Staged{}, txn.Publication{}, checkout.Checkout{}} {
 		structure := reflect.TypeOf(s)
 		documented := map[string]string{}
 		for _, row := range table(t, "docs/tasks.md", "fields: "+structure.Name()) {
@@ -263,12 +251,15 @@ func TestActions(t *testing.T) {
 		documented[row[0]] = append(documented[row[0]], names(row[1])...)
 	}
 	client := reflect.TypeFor[*lakefs.Client]()
-	for worker, port := range map[string]reflect.Type{
-		"stage": reflect.TypeFor[stage.Lake](), "publish": reflect.TypeFor[publish.Lake](), "cleanup": reflect.TypeFor[cleanup.Lake](),
+	for worker, ports := range map[string][]reflect.Type{
+		"stage":   {reflect.TypeFor[stage.Lake](), reflect.TypeFor[checkout.Lake]()},
+		"publish": {reflect.TypeFor[publish.Lake]()}, "cleanup": {reflect.TypeFor[cleanup.Lake]()},
 	} {
 		var methods, real []string
-		for i := range port.NumMethod() {
-			methods = append(methods, port.Method(i).Name)
+		for _, port := range ports {
+			for i := range port.NumMethod() {
+				methods = append(methods, port.Method(i).Name)
+			}
 		}
 		if strings.Contains(read(t, "cmd/"+worker+"-worker/main.go"), "fence.Prover{") {
 			prover := reflect.TypeFor[fence.ProverLake]()

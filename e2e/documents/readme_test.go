@@ -155,6 +155,8 @@ func checkInput(t *testing.T, document, what string, raw json.RawMessage) {
 	case "workspace":
 		whole := `{"prefix": "/", "read_only": true, "workspace": ` + string(raw) + `}`
 		_, err = txn.ParseStageInput(json.RawMessage(whole), all)
+	case "checkout input":
+		_, err = txn.ParseCheckoutInput(raw, all)
 	case "guardrails":
 		whole := `{"prefix": "/", "source": {"directory": "/w/i/t"}, "workspace": {"repository": "lake", "branch": "main", "ref_type": "commit", "ref": "` + strings.Repeat("ab", 32) + `"}, "guardrails": ` + string(raw) + `}`
 		var input txn.StageInput
@@ -229,7 +231,7 @@ func TestBinaries(t *testing.T) {
 	readme := read(t, "README.md")
 	for _, p := range programs(t) {
 		row := regexp.MustCompile("(?m)^\\| `" + p.name + "` \\|.*$").FindString(readme)
-		if !strings.Contains(row, "| `"+p.types[0]+"` |") || !strings.HasSuffix(row, "| `"+p.httpAddr+"` |") {
+		if !strings.Contains(row, "| `"+strings.Join(p.types, "`, `")+"` |") || !strings.HasSuffix(row, "| `"+p.httpAddr+"` |") {
 			t.Errorf("README.md says of %s: %q; it serves %v on %s", p.name, row, p.types, p.httpAddr)
 		}
 	}

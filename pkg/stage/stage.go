@@ -42,8 +42,8 @@ type Attempt interface {
 
 // Config is the stage worker's own configuration.
 type Config struct {
-	WorkspaceRoot     string `env:"PERAGO_WORKSPACE_ROOT,required" desc:"Directory under which user workers write their files, as <root>/<workflow id>/<task id>/; the same path on every host that shares it"`
-	UploadConcurrency int    `env:"PERAGO_UPLOAD_CONCURRENCY,default=16" desc:"Uploads at once, for each task"`
+	WorkspaceRoot     string `env:"PERAGO_WORKSPACE_ROOT,required" desc:"Directory under which user workers write their files, as <root>/<workflow id>/<task id>/, and checkouts go; the same path on every host that shares it"`
+	UploadConcurrency int    `env:"PERAGO_UPLOAD_CONCURRENCY,default=16" desc:"Uploads at once, or downloads of a checkout, for each task"`
 }
 
 // Validate reports every fault of the configuration.

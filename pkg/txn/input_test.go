@@ -119,6 +119,43 @@ func TestParseStageInput(t *testing.T) {
 	}
 }
 
+func TestParseCheckoutInput(t *testing.T) {
+	t.Parallel()
+	document := `{"workspace": {"repository": "lake", "branch": "main", "ref_type": "commit", "ref": "` + someCommit + `"},
+		"prefix": "models", "guardrails": [{"require_file": "a"}]}`
+	input, err := ParseCheckoutInput(json.RawMessage(document), everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := CheckoutInput{
+		Workspace: Workspace{Repository: "lake", Branch: "main", RefType: "commit", Ref: CommitID(someCommit)},
+		Prefix:    "models/", Guardrails: []Guardrail{{RequireFile: "a"}},
+	}
+	if diff := cmp.Diff(want, input); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, c := range []struct {
+		name            string
+		changes         map[string]any
+		field, sentence string
+	}{
+		{"no workspace", map[string]any{"workspace": deleted}, "workspace", "missing or null"},
+		{"unresolved workspace", map[string]any{"workspace": "${train_publish.output.workspace}"}, "workspace", "unresolved expression"},
+		{"branch for a ref", map[string]any{"workspace.ref": "main"}, "workspace.ref", "not a full commit id"},
+		{"no prefix", map[string]any{"prefix": deleted}, "prefix", "missing or null"},
+		{"prefix that climbs", map[string]any{"prefix": "a/../b"}, "prefix", "has a segment .."},
+		{"the hooks", map[string]any{"prefix": "_lakefs_actions"}, "prefix", "hooks"},
+		{"unknown field", map[string]any{"source": "x"}, "source", "is not a field of this task"},
+		{"null guardrails", map[string]any{"guardrails": nil}, "guardrails", "missing or null"},
+		{"a bound on removals", map[string]any{"guardrails": []any{map[string]any{"max_removed": map[string]any{"count": 1}}}}, "guardrails[0].max_removed", "removes nothing"},
+	} {
+		_, err := ParseCheckoutInput(edit(t, document, c.changes), everything)
+		wantTerminal(t, c.name, err, c.field, c.sentence)
+	}
+	_, err = ParseCheckoutInput(json.RawMessage(document), AllowList{"other"})
+	wantTerminal(t, "not allowed", err, "workspace", "PERAGO_ALLOWED_REPOSITORIES")
+}
+
 func TestSourceDirectory(t *testing.T) {
 	t.Parallel()
 	for directory, want := range map[string]string{
