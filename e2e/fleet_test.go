@@ -40,6 +40,9 @@ type fleet struct {
 	first txn.CommitID
 	// allowed is the workers' allow-list.
 	allowed string
+	// front is what stands before lakeFS for the workers behind proxies; nothing
+	// when it is empty.
+	front string
 
 	stage, publish, cleanup *process
 }
@@ -53,10 +56,13 @@ type setup struct {
 	sweepTTL string
 	// expect is what the repository's check may find.
 	expect []lakefstest.Expectation
-	// without leaves one worker out, for a test that starts its own.
+	// without names the workers to leave out, for a test that starts its own.
 	without string
 	// repositories is the workers' allow-list; the fleet's own one when empty.
 	repositories string
+	// lakeFS are the settings of a lakeFS of the test's own; the shared one when
+	// there are none.
+	lakeFS []string
 }
 
 // newFleet is newFleetOf a repository with these files.
@@ -70,13 +76,18 @@ func newFleet(t testing.TB, files map[string]string) *fleet {
 func newFleetOf(t testing.TB, s setup) *fleet {
 	t.Helper()
 	f := &fleet{t: t, servers: stack.Require(t), domain: "e2e-" + uuid.NewString(), root: t.TempDir()}
+	if len(s.lakeFS) > 0 {
+		own := stack.StartLakeFS(t, s.lakeFS...)
+		own.ConductorURL = f.servers.ConductorURL
+		f.servers = own
+	}
 	f.conductor, f.lake = clients(t, f.servers)
 	f.operator = conductortest.NewOperator(f.servers.ConductorURL, nil)
 	f.repo, f.first = lakefstest.NewRepository(t, f.lake, s.files, s.expect...)
 	f.allowed = cmp.Or(s.repositories, string(f.repo))
 
 	begin := func(name string, env ...string) *process {
-		if name == s.without {
+		if strings.Contains(s.without, name) {
 			return nil
 		}
 		p := start(t, name, f.env(env...)...)
@@ -117,9 +128,9 @@ func (f *fleet) behind(name string, env ...string) *fronted {
 		*proxy = made
 		return server.URL
 	}
-	env = append(env, "PERAGO_CONCURRENCY=1",
+	env = append(append([]string{"PERAGO_CONCURRENCY=1"}, env...),
 		"CONDUCTOR_SERVER_URL="+address(&p.conductor, f.servers.ConductorURL),
-		"LAKECTL_SERVER_ENDPOINT_URL="+address(&p.lake, f.servers.LakeFSURL))
+		"LAKECTL_SERVER_ENDPOINT_URL="+address(&p.lake, cmp.Or(f.front, f.servers.LakeFSURL)))
 	p.process = start(f.t, name, f.env(env...)...)
 	p.ready()
 	return p

@@ -44,7 +44,7 @@ func TestConfigurationFaults(t *testing.T) {
 		}
 		switch name {
 		case "stage-worker":
-			variables = append(variables, "PERAGO_WORKSPACE_ROOT")
+			variables = append(variables, "PERAGO_WORKSPACE_ROOT", "PERAGO_SWEEP_TTL")
 		case "cleanup-worker":
 			variables = append(variables, "PERAGO_SWEEP_TTL")
 		}
