@@ -248,6 +248,7 @@ func TestBadInputIsTerminalAndWritesNothing(t *testing.T) {
 		}, txn.TaskFailedWithTerminalError, "not in PERAGO_ALLOWED_REPOSITORIES"},
 		{"a prefix that climbs", func(s map[string]any) { s["prefix"] = "data/../.." }, txn.TaskFailedWithTerminalError, "prefix: "},
 		{"the hooks", func(s map[string]any) { s["prefix"] = "_lakefs_actions/" }, txn.TaskFailedWithTerminalError, "hooks"},
+		{"inside the hooks", func(s map[string]any) { s["prefix"] = "_lakefs_actions/own" }, txn.TaskFailedWithTerminalError, "hooks"},
 		{"a typing error", func(s map[string]any) { s["sorce"] = "x" }, txn.TaskFailedWithTerminalError, "sorce: is not a field of this task"},
 		{"a directory of the host", func(s map[string]any) { s["source"] = map[string]any{"directory": "/etc"} }, txn.TaskFailedWithTerminalError, "source.directory: "},
 		{"a directory that climbs", func(s map[string]any) {

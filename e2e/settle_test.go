@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -263,6 +265,123 @@ func TestLostAnswersToABranch(t *testing.T) {
 				f.branchesLeft(id, 1) // whole, and nothing on it
 			}
 			f.stop(stage.process)
+		})
+	}
+}
+
+// perago settle while a merge is under way: lakeFS refuses the merge whenever it
+// arrives, and the branch holds the commit that settled it and nothing else. What
+// had not landed is refused on every retry and starts anew from there.
+func TestSettleWhileAMergeIsUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		// before and after say what becomes of the held merge before and after the
+		// branch is settled; ended waits for the attempt's end.
+		before, after func(t *testing.T, held *fault.Hold, ended func()) (deliver func())
+		outcome       txn.Outcome
+	}{
+		"the worker waits for the answer": {
+			after:   func(_ *testing.T, held *fault.Hold, ended func()) func() { held.Pass(); ended(); return nil },
+			outcome: txn.OutcomeRefused,
+		},
+		"a gateway gives up, and the worker reads": {
+			after: func(t *testing.T, held *fault.Hold, ended func()) func() {
+				deliver := held.Late(t)
+				ended()
+				return deliver
+			},
+			outcome: txn.OutcomeRefused,
+		},
+		"the attempt has ended in doubt": {
+			before: func(t *testing.T, held *fault.Hold, ended func()) func() {
+				deliver := held.Late(t)
+				ended()
+				return deliver
+			},
+			outcome: txn.OutcomeInDoubt,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleetOf(t, setup{
+				files: map[string]string{"data/a": "1", txn.FenceFile: string(fence.File())}, sweepTTL: "24h", without: "publish-worker",
+				// What can no longer land may stay until its time is over.
+				expect: []lakefstest.Expectation{lakefstest.Allow(lakefstest.RuleBranches)},
+			})
+			f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
+			answers := f.answers()
+			publish := f.behind("publish-worker", publishEnv)
+			held := publish.lake.Hold(merge)
+			definition := f.register("settled", step("prepare", "data/", "${workflow.input.workspace}", nil)...)
+			id := f.start(definition, map[string]any{"workspace": f.workspace(f.first)})
+			held.Wait(t, waitTime)
+			var workflow txn.Workflow
+			ended := func() { workflow = f.end(id) }
+			var deliver func()
+			if c.before != nil {
+				deliver = c.before(t, held, ended)
+			}
+
+			stdout, stderr, code := f.perago("settle", "lakefs://"+string(f.repo)+"/main", "--yes", "--output", "json")
+			settled := f.head()
+			var report struct {
+				Head    txn.CommitID `json:"head"`
+				Before  txn.CommitID `json:"before"`
+				Stopped []struct {
+					Key      txn.LogicalTaskKey `json:"logical_task_key"`
+					Workflow txn.WorkflowID     `json:"workflow_id"`
+					Branch   txn.Branch         `json:"branch"`
+				} `json:"stopped"`
+				Loose []any `json:"loose"`
+			}
+			if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 0 || report.Head != settled || report.Before != f.first || len(report.Loose) != 0 {
+				t.Fatalf("settle: exit %d, %v, %s%s; the head is %s", code, err, stdout, stderr, settled)
+			}
+			if len(report.Stopped) != 1 || report.Stopped[0].Workflow != id || report.Stopped[0].Key != txn.NewLogicalTaskKey(id, "prepare_stage", 0) || !strings.HasPrefix(string(report.Stopped[0].Branch), "perago-staging-") {
+				t.Errorf("stopped %+v", report.Stopped)
+			}
+			if !strings.Contains(stderr, "From now on the hard fence refuses every publication that expected "+f.first.Short()) || !strings.Contains(stderr, "must be started anew with ref="+string(settled)) {
+				t.Errorf("settle advised %s", stderr)
+			}
+
+			if c.after != nil {
+				deliver = c.after(t, held, ended)
+			}
+			if deliver != nil {
+				deliver()
+			}
+			refusedByTheFence(t, answers(), f.first, settled, http.StatusPreconditionFailed)
+			reasons := map[txn.Outcome]string{
+				txn.OutcomeRefused: fmt.Sprintf("main advanced from %s to %s; start a new workflow with ref=%s", f.first, settled, settled),
+				txn.OutcomeInDoubt: fmt.Sprintf("the merge into main was sent and its outcome is not known: the branch has not moved (expected head %s): ", f.first),
+			}
+			attempt := func(workflow txn.Workflow, want txn.Outcome) {
+				t.Helper()
+				task := last(t, workflow, "prepare_publish")
+				o := outputOf(t, task)
+				if task.Status != txn.TaskFailed || !strings.HasPrefix(task.Reason, reasons[want]) || o.Workspace != nil || o.Publication.Outcome != want {
+					t.Errorf("%s\nput out %s\nwant %s", describe(workflow), task.Output, reasons[want])
+				}
+			}
+			attempt(workflow, c.outcome)
+
+			if err := f.operator.Retry(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			f.inProgressOrOver(id)
+			attempt(f.end(id), txn.OutcomeRefused)
+			if n := len(publish.lake.Matching(merge)); n != 1 {
+				t.Errorf("%d merges were sent for what was settled, want the one", n)
+			}
+			if record := f.record(f.head()); f.head() != settled || f.history() != 1 || !strings.HasPrefix(string(record.Key), "settle:") {
+				t.Errorf("the head is %s of %s, %d commits; want the one that settled, %s", f.head(), record.Key, f.history(), settled)
+			}
+
+			anew := f.completed(definition, map[string]any{"workspace": f.workspace(settled)})
+			if o := outputOf(t, last(t, anew, "prepare_publish")); o.Publication.Outcome != txn.OutcomePublished || o.Publication.Fence != txn.FenceHard || o.Publication.ExpectedHead != settled {
+				t.Errorf("anew: %+v", o.Publication)
+			}
+			f.stop(publish.process)
 		})
 	}
 }
