@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -471,30 +473,58 @@ func TestCancelledCheckoutLeavesNothing(t *testing.T) {
 	}
 }
 
+// As many downloads as were configured are under way at once, and no more.
 func TestDownloadsAreBounded(t *testing.T) {
 	t.Parallel()
-	files := map[string]string{}
-	for i := range 100 {
-		files[fmt.Sprintf("data/f%03d", i)] = fmt.Sprint(i)
-	}
-	b := newBench(t, files)
-	var mu sync.Mutex
-	under, most := 0, 0
+	synctest.Test(t, func(t *testing.T) {
+		files := map[string]string{}
+		for i := range 100 {
+			files[fmt.Sprintf("data/f%03d", i)] = fmt.Sprint(i)
+		}
+		b := newBench(t, files)
+		var mu sync.Mutex
+		under, most := 0, 0
+		b.intercept = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/objects") {
+				mu.Lock()
+				under++
+				most = max(most, under)
+				mu.Unlock()
+				time.Sleep(time.Second) // the bubble's clock: it goes on when all of them wait
+				mu.Lock()
+				under--
+				mu.Unlock()
+			}
+			return next.RoundTrip(r)
+		}
+		if _, err := b.downloader.Run(t.Context(), b.task(nil), &attempt{}); err != nil {
+			t.Fatal(err)
+		}
+		if most != 4 {
+			t.Errorf("%d downloads were under way at once, want 4", most)
+		}
+	})
+}
+
+// Whatever appears in the directory meanwhile is not written through.
+func TestFilesAreMadeExclusively(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1", "data/b": "2"})
+	b.downloader.Concurrency = 1
 	b.intercept = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-		if strings.HasSuffix(r.URL.Path, "/objects") {
-			mu.Lock()
-			under++
-			most = max(most, under)
-			mu.Unlock()
-			defer func() { mu.Lock(); under--; mu.Unlock() }()
+		if strings.HasSuffix(r.URL.Path, "/objects") && r.URL.Query().Get("path") == "data/a" {
+			directories, err := filepath.Glob(filepath.Join(b.root, string(workflow), "checkout-*"))
+			if err != nil || len(directories) != 1 {
+				t.Errorf("%q, %v", directories, err)
+			} else if err := os.Symlink("a", filepath.Join(directories[0], "b")); err != nil {
+				t.Error(err)
+			}
 		}
 		return next.RoundTrip(r)
 	}
-	if _, err := b.downloader.Run(t.Context(), b.task(nil), &attempt{}); err != nil {
-		t.Fatal(err)
-	}
-	if most > 4 {
-		t.Errorf("%d downloads were under way at once, want at most 4", most)
+	result, err := b.downloader.Run(t.Context(), b.task(nil), &attempt{})
+	if !errors.Is(err, fs.ErrExist) || result.Output() != nil {
+		t.Errorf("%v, output %v", err, result.Output())
 	}
 }
 
