@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test race test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test race roundtrip test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine.
@@ -25,6 +25,9 @@ test: deps fmt-check vet staticcheck ## all checks and tests, on the real server
 
 race: deps ## sixteen publishers race for one head, ROUNDS times (50)
 	PERAGO_TEST_RACE_ROUNDS=$(or $(ROUNDS),50) go run ./e2e/stack/with-stack -- go test -race -count=1 -v -timeout 60m -run TestSixteenPublishersRaceForOneHead ./e2e
+
+roundtrip: deps ## random trees come back as they were, CASES of them (200)
+	PERAGO_TEST_CASES=$(or $(CASES),200) go run ./e2e/stack/with-stack -- go test -race -count=1 -v -timeout 20m ./e2e/roundtrip
 
 test-short: ## the tests that need no server
 	go test -short -race -shuffle=on ./...
