@@ -208,7 +208,7 @@ func (e *execution) cleanStep(ctx context.Context, task txn.Task, staged txn.Sta
 	if err := e.clean(ctx, staged.Repository, branches); err != nil {
 		return err
 	}
-	return e.reportLateLandings(ctx, staged.Repository, staged.Key)
+	return e.reportUnreported(ctx, staged.Repository, staged.Key)
 }
 
 // cleanWorkflow cleans the branches of all steps of a workflow, in the
@@ -235,7 +235,7 @@ func (e *execution) cleanWorkflow(ctx context.Context, workflow txn.WorkflowID) 
 			err = e.clean(ctx, repository, branches)
 		}
 		if err == nil {
-			err = e.reportLateLandings(ctx, repository, "")
+			err = e.reportUnreported(ctx, repository, "")
 		}
 		var stale *txn.StaleAttemptError
 		switch {
@@ -281,7 +281,7 @@ func (e *execution) clean(ctx context.Context, repository txn.Repository, branch
 		if err := e.attempt.Current(ctx); err != nil {
 			return err
 		}
-		switch err := e.delete(ctx, repository, branch.Name, judged); {
+		switch err := e.delete(ctx, repository, branch.Name, judged.Reason); {
 		case err == nil:
 			e.result.Deleted = append(e.result.Deleted, branch.Name)
 		case ctx.Err() != nil:
@@ -293,13 +293,14 @@ func (e *execution) clean(ctx context.Context, repository txn.Repository, branch
 	return nil
 }
 
-// reportLateLandings puts late landings among the task's problems.
-func (e *execution) reportLateLandings(ctx context.Context, repository txn.Repository, only txn.LogicalTaskKey) error {
+// reportUnreported puts what landed and was put out by no task among the task's
+// problems.
+func (e *execution) reportUnreported(ctx context.Context, repository txn.Repository, only txn.LogicalTaskKey) error {
 	defer e.attempt.Phase("late_landings")()
-	found, err := e.lateLandings(ctx, repository, only)
+	found, err := e.unreportedOf(ctx, repository, only)
 	for _, one := range found {
-		e.problem(fmt.Errorf("%s holds %s of this step above the %s that it published: an older attempt's merge landed late; inspect it, and revert it if it is not wanted", one.target, one.late, one.published))
-		e.tellLate(repository, one)
+		e.problem(one)
+		e.tellUnreported(repository, one)
 	}
 	return err
 }

@@ -404,6 +404,33 @@ func TestLateLandingIsReported(t *testing.T) {
 	}
 }
 
+// A merge in doubt that lands when its workflow has ended and its branch is gone
+// is reported by a cleanup for the workflow; while the workflow runs, its publish
+// may still put it out.
+func TestLandingAfterTheBranchWasDeleted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	staged := b.stage(9*ttl, "2")
+	publish := b.completedPublish(staged, "")
+	publish.Status, publish.Output = txn.TaskFailed, nil
+	b.workflow(txn.WorkflowFailed, publish)
+	b.deleted(b.run(b.ofWorkflow(workflow)), staged.StagingBranch)
+
+	landed := b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+	var told []txn.CommitID
+	b.cleaner.Events.PublishedAfterEnd = func(_ txn.WorkflowID, _ txn.Repository, _ txn.Branch, commit txn.CommitID) {
+		told = append(told, commit)
+	}
+	result := b.run(b.ofWorkflow(workflow))
+	if len(result.Errors) != 1 || !strings.Contains(result.Errors[0], "main holds "+string(landed)+" of this step, which no publish task of the ended workflow put out") || !slices.Equal(told, []txn.CommitID{landed}) {
+		t.Errorf("%+v, told %v", result, told)
+	}
+	b.workflow(txn.WorkflowRunning, publish)
+	if result := b.run(b.ofWorkflow(workflow)); len(result.Errors) != 0 || len(told) != 1 {
+		t.Errorf("a running workflow: %+v, told %v", result, told)
+	}
+}
+
 // Nothing is deleted but this Conductor's branches of this workflow.
 func TestOthersBranchesAreNotTouched(t *testing.T) {
 	t.Parallel()

@@ -33,22 +33,14 @@ func (j *judge) read(ctx context.Context, id txn.WorkflowID) error {
 	return nil
 }
 
-// judgement is the decision about one branch.
-type judgement struct {
-	txn.CleanupDecision
-	// landed, of a staging branch: the commit by which it is published.
-	landed txn.CommitID
-	target txn.Branch
-}
-
 // decide reads what the decision about one branch is made of, and decides.
-func (j *judge) decide(ctx context.Context, repository txn.Repository, branch txn.BranchHead) (judgement, error) {
+func (j *judge) decide(ctx context.Context, repository txn.Repository, branch txn.BranchHead) (txn.CleanupDecision, error) {
 	name, err := txn.ParseStagingName(branch.Name)
 	if err != nil {
-		return judgement{CleanupDecision: txn.CleanupDecision{Reason: "its name is not one that perago gives"}}, nil
+		return txn.CleanupDecision{Reason: "its name is not one that perago gives"}, nil
 	}
 	if !name.OfWorkflow(j.Identity, j.workflow.ID) {
-		return judgement{CleanupDecision: txn.CleanupDecision{Reason: "it is another workflow's"}}, nil
+		return txn.CleanupDecision{Reason: "it is another workflow's"}, nil
 	}
 	facts := txn.CleanupFacts{
 		WorkflowKnown: j.known, WorkflowStatus: j.workflow.Status,
@@ -62,9 +54,9 @@ func (j *judge) decide(ctx context.Context, repository txn.Repository, branch tx
 		facts.SettledWhy = err.Error()
 		decision := txn.DecideCleanup(facts)
 		if !decision.Delete || ctx.Err() != nil {
-			return judgement{}, err
+			return txn.CleanupDecision{}, err
 		}
-		return judgement{CleanupDecision: decision}, nil
+		return decision, nil
 	}
 	facts.Settled, facts.SettledWhy = txn.Settled(s.SettledFacts)
 	if s.uncommitted && !facts.Settled {
@@ -73,19 +65,16 @@ func (j *judge) decide(ctx context.Context, repository txn.Repository, branch tx
 	if s.unsettled != "" {
 		facts.Settled, facts.SettledWhy = false, s.unsettled
 	}
-	return judgement{CleanupDecision: txn.DecideCleanup(facts), landed: s.landed, target: s.target}, nil
+	return txn.DecideCleanup(facts), nil
 }
 
 // delete deletes a branch that was judged. One that is gone by then is deleted
 // too: another cleanup or sweep was faster.
-func (j *judge) delete(ctx context.Context, repository txn.Repository, branch txn.Branch, judged judgement) error {
+func (j *judge) delete(ctx context.Context, repository txn.Repository, branch txn.Branch, reason string) error {
 	if err := j.Lake.DeleteBranch(ctx, repository, branch); err != nil && !errors.Is(err, txn.ErrNotFound) {
 		return fmt.Errorf("delete branch %s: %w", branch, err)
 	}
-	j.tell(Decided{Repository: repository, Branch: branch, State: StateDeleted, Reason: judged.Reason})
-	if judged.landed != "" && j.workflow.Status.Terminal() && !j.publishedByTask(judged.landed) && j.Events.PublishedAfterEnd != nil {
-		j.Events.PublishedAfterEnd(j.workflow.ID, repository, judged.target, judged.landed)
-	}
+	j.tell(Decided{Repository: repository, Branch: branch, State: StateDeleted, Reason: reason})
 	return nil
 }
 
@@ -96,12 +85,6 @@ func (j *judge) tell(decided Decided) {
 	}
 }
 
-func (j *judge) tellLate(repository txn.Repository, one late) {
-	if j.Events.LateLanding != nil {
-		j.Events.LateLanding(repository, one.target, one.published, one.late)
-	}
-}
-
 // settling is what the target says about one branch.
 type settling struct {
 	txn.SettledFacts
@@ -109,8 +92,6 @@ type settling struct {
 	unsettled string
 	// uncommitted says that its execution committed nothing on it.
 	uncommitted bool
-	target      txn.Branch
-	landed      txn.CommitID
 }
 
 // settled reads the target for what tells whether the branch can still be needed.
@@ -148,7 +129,7 @@ func (j *judge) stagingSettled(ctx context.Context, repository txn.Repository, n
 		Repository: repository, Branch: record.TargetBranch, Workflow: record.Workflow,
 		Key: record.Key, Prefix: record.Prefix, InputRef: record.InputRef,
 	}
-	s := settling{target: record.TargetBranch, uncommitted: !committed, SettledFacts: txn.SettledFacts{
+	s := settling{uncommitted: !committed, SettledFacts: txn.SettledFacts{
 		HeadIsInput: head == record.InputRef,
 		HeadIsOurs:  len(commits) > 0 && step.Owns(commits[0]),
 	}}
@@ -160,7 +141,7 @@ func (j *judge) stagingSettled(ctx context.Context, repository txn.Repository, n
 			Wanted: txn.Tree{ID: commit.MetaRange}, Head: head, Range: commits, Reached: reached,
 		})
 		if err == nil && decision.Action == txn.PublishAdopt {
-			s.WouldAdopt, s.landed = true, decision.Adopt
+			s.WouldAdopt = true
 			return s, nil
 		}
 	case !reached && !s.HeadIsInput:
@@ -210,7 +191,7 @@ func (j *judge) sourceSettled(ctx context.Context, repository txn.Repository, na
 	if err != nil {
 		return settling{}, err
 	}
-	s := settling{target: record.TargetBranch, SettledFacts: txn.SettledFacts{
+	s := settling{SettledFacts: txn.SettledFacts{
 		Source: true, HeadIsBase: head == base,
 		Landed: slices.ContainsFunc(commits, func(c txn.Commit) bool {
 			landed, err := txn.ParseRecord(c.Metadata)
@@ -264,21 +245,37 @@ func (j *judge) history(ctx context.Context, repository txn.Repository, branch t
 	return head, commits, reached, nil
 }
 
-// late is a commit of a step above the one that its publish put out.
-type late struct {
-	target          txn.Branch
-	published, late txn.CommitID
+// unreported is a publication of a step that no completed publish put out.
+type unreported struct {
+	target txn.Branch
+	commit txn.CommitID
+	// above is the publication below it that a completed publish put out: an older
+	// attempt's merge landed late. Empty when none did: the workflow has ended, and
+	// its publication landed all the same.
+	above txn.CommitID
 }
 
-// lateLandings looks above each publication that a completed publish of the
-// workflow put out, or of one step only: without the hard fence a merge that an
-// older attempt had sent may land there. It is reported and never rolled back,
-// and what is seen is what has landed by now.
-func (j *judge) lateLandings(ctx context.Context, repository txn.Repository, only txn.LogicalTaskKey) ([]late, error) {
-	var found []late
+func (u unreported) Error() string {
+	if u.above == "" {
+		return fmt.Sprintf("%s holds %s of this step, which no publish task of the ended workflow put out: its merge landed, and its answer or its completion was lost; a retry of the workflow adopts it", u.target, u.commit)
+	}
+	return fmt.Sprintf("%s holds %s of this step above the %s that it published: an older attempt's merge landed late; inspect it, and revert it if it is not wanted", u.target, u.commit, u.above)
+}
+
+// unreportedOf looks for such publications of the workflow's steps, or of one
+// only. They are reported and never rolled back, and what is seen is what has
+// landed by now. Without the hard fence a merge that an older attempt had sent
+// may land above what the step has published; with either, one that was in doubt
+// may land after the workflow has ended.
+func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, only txn.LogicalTaskKey) ([]unreported, error) {
+	type published struct {
+		workspace txn.Workspace
+		commits   []txn.CommitID
+	}
+	steps := map[txn.LogicalTaskKey]*published{}
+	var order []txn.LogicalTaskKey
 	for _, task := range j.workflow.Tasks {
-		published, ok := publicationOf(task)
-		if !ok {
+		if !task.Type.IsPublish() {
 			continue
 		}
 		workspace, ok := workspaceOf(task)
@@ -286,27 +283,49 @@ func (j *judge) lateLandings(ctx context.Context, repository txn.Repository, onl
 		if !ok || err != nil || workspace.Repository != repository || (only != "" && staged.Key != only) || !j.Allowed.Allows(repository, workspace.Branch) {
 			continue
 		}
-		head, above, reached, err := j.history(ctx, repository, workspace.Branch, published)
+		if steps[staged.Key] == nil {
+			steps[staged.Key] = &published{workspace: workspace}
+			order = append(order, staged.Key)
+		}
+		if commit, ok := publicationOf(task); ok {
+			steps[staged.Key].commits = append(steps[staged.Key].commits, commit)
+		}
+	}
+	var found []unreported
+	for _, key := range order {
+		step := steps[key]
+		stopAt := step.workspace.Ref
+		if len(step.commits) > 0 {
+			stopAt = step.commits[len(step.commits)-1]
+		} else if !j.workflow.Status.Terminal() {
+			continue // its publish may still put it out
+		}
+		head, above, reached, err := j.history(ctx, repository, step.workspace.Branch, stopAt)
 		switch {
 		case err != nil:
 			return found, err
-		case head == published || !reached:
+		case head == stopAt || !reached:
 			continue
 		}
-		for _, commit := range txn.LateLandings(staged.Key, above) {
-			found = append(found, late{target: workspace.Branch, published: published, late: commit})
+		for _, commit := range txn.LateLandings(key, above) {
+			one := unreported{target: step.workspace.Branch, commit: commit}
+			if len(step.commits) > 0 {
+				one.above = stopAt
+			}
+			found = append(found, one)
 		}
 	}
 	return found, nil
 }
 
-// publishedByTask reports whether a completed publish of the workflow put this
-// commit out.
-func (j *judge) publishedByTask(commit txn.CommitID) bool {
-	return slices.ContainsFunc(j.workflow.Tasks, func(task txn.Task) bool {
-		published, ok := publicationOf(task)
-		return ok && published == commit
-	})
+// tellUnreported tells of what unreportedOf found.
+func (j *judge) tellUnreported(repository txn.Repository, one unreported) {
+	switch {
+	case one.above != "" && j.Events.LateLanding != nil:
+		j.Events.LateLanding(repository, one.target, one.above, one.commit)
+	case one.above == "" && j.Events.PublishedAfterEnd != nil:
+		j.Events.PublishedAfterEnd(j.workflow.ID, repository, one.target, one.commit)
+	}
 }
 
 // publicationOf is the commit that a completed publish task put out.

@@ -210,9 +210,9 @@ func (s *sweep) workflow(ctx context.Context, repository txn.Repository, branche
 	if deleted == 0 {
 		return // the next sweep comes again
 	}
-	found, err := j.lateLandings(ctx, repository, "")
+	found, err := j.unreportedOf(ctx, repository, "")
 	for _, one := range found {
-		j.tellLate(repository, one)
+		j.tellUnreported(repository, one)
 	}
 	if err != nil {
 		s.tell(j, Decided{Repository: repository, State: StateFailed, Reason: fmt.Sprintf("look for late landings: %v", err)})
@@ -233,7 +233,7 @@ func (s *sweep) one(ctx context.Context, j *judge, repository txn.Repository, br
 		s.tell(j, Decided{Repository: repository, Branch: branch.Name, State: StateWouldDelete, Reason: judged.Reason})
 		return false
 	}
-	if err := j.delete(ctx, repository, branch.Name, judged); err != nil {
+	if err := j.delete(ctx, repository, branch.Name, judged.Reason); err != nil {
 		s.tell(j, Decided{Repository: repository, Branch: branch.Name, State: StateFailed, Reason: err.Error()})
 		return false
 	}

@@ -231,10 +231,11 @@ func TestPublishedAfterEnd(t *testing.T) {
 			b := newBench(t)
 			staged := b.stage(0, "2")
 			commit := b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
-			b.workflow(txn.WorkflowFailed)
-			if known {
-				b.workflow(txn.WorkflowFailed, b.completedPublish(staged, commit))
+			publish := b.completedPublish(staged, commit)
+			if !known {
+				publish.Status, publish.Output = txn.TaskFailed, nil
 			}
+			b.workflow(txn.WorkflowFailed, publish)
 			var told []txn.CommitID
 			b.cleaner.Events.PublishedAfterEnd = func(id txn.WorkflowID, repository txn.Repository, target txn.Branch, commit txn.CommitID) {
 				if id != workflow || repository != b.repo || target != "main" {
@@ -245,7 +246,7 @@ func TestPublishedAfterEnd(t *testing.T) {
 			if swept, _ := b.sweep(cleanup.Sweep{}); swept != (cleanup.Swept{Deleted: 1}) {
 				t.Errorf("%+v", swept)
 			}
-			if _, _ = b.sweep(cleanup.Sweep{}); known != (len(told) == 0) || len(told) > 1 || (!known && told[0] != commit) {
+			if b.sweep(cleanup.Sweep{}); known != (len(told) == 0) || len(told) > 1 || (!known && told[0] != commit) {
 				t.Errorf("told %v", told)
 			}
 		})
