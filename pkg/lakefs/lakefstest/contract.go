@@ -85,6 +85,7 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"bulk delete: on a branch or in a repository that is not there is 200 and no error", (*suite).bulkDeleteMissing},
 		{"tree id: two uploads of equal bytes differ", (*suite).treeIDs},
 		{"merge: squashed onto its base has one parent, the source's tree, the metadata given", (*suite).merge},
+		{"merge: without a body lands, neither squashed nor with metadata", (*suite).mergeWithoutBody},
 		{"merge: by commit id lands after its branch was deleted", (*suite).mergeDeleted},
 		{"merge: repeated is 200 and an empty commit", (*suite).mergeRepeated},
 		{"merge: of the head into its own branch is 400, with allow_empty one empty commit", (*suite).mergeHead},
@@ -754,6 +755,19 @@ func (s *suite) merge() {
 	s.equal(merged.Message, "published")
 	s.equal(merged.Metadata, map[string]string{"k": "v", "empty": "", ".lakefs.merge.strategy": "default"})
 	s.equal(Tree(s, s.client, repo, id), map[string]string{"a": "2", "new": "3"})
+}
+
+func (s *suite) mergeWithoutBody() {
+	repo, first := NewRepository(s, s.client, map[string]string{"a": "1"}, Expect(RuleLinear))
+	s.branch(repo, "b", first)
+	Put(s, s.client, repo, "b", map[string]string{"a": "2"})
+	staged, err := s.client.CreateCommit(s.Context(), repo, "b", "staged", map[string]string{"on": "the staging branch"})
+	s.no(err)
+	s.status(200, "", "POST", at(repo, "/refs/%s/merge/main", staged.ID), nil, nil)
+	merged := s.read(repo, s.head(repo, DefaultBranch))
+	s.equal(merged.Parents, []txn.CommitID{first, staged.ID})
+	s.equal(merged.MetaRange, staged.MetaRange)
+	s.equal(merged.Metadata, map[string]string{".lakefs.merge.strategy": "default"})
 }
 
 func (s *suite) mergeDeleted() {

@@ -902,6 +902,9 @@ func (s *Server) merge(request *http.Request, body []byte) (answer, *refuse) {
 	if refused != nil {
 		return answer{}, refused
 	}
+	if len(body) == 0 {
+		body = []byte("{}") // what lakeFS takes it for
+	}
 	in, refused := parse[struct {
 		Message     string            `json:"message"`
 		Metadata    map[string]string `json:"metadata"`
