@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test race roundtrip test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test race faults crash roundtrip test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine.
@@ -28,6 +28,12 @@ race: deps ## sixteen publishers race for one head, ROUNDS times (50)
 
 roundtrip: deps ## random trees come back as they were, CASES of them (200)
 	PERAGO_TEST_CASES=$(or $(CASES),200) go run ./e2e/stack/with-stack -- go test -race -count=1 -v -timeout 20m ./e2e/roundtrip
+
+faults: deps ## each request of a chain meets each fault, on the real servers; SEED=N, ONLY=REGEXP
+	go run ./e2e/stack/with-stack -- go run ./e2e/faults $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
+
+crash: deps ## the worker is killed before and after each request of a chain; SEED=N, ONLY=REGEXP
+	go run ./e2e/stack/with-stack -- go run ./e2e/faults -crash $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
 
 test-short: ## the tests that need no server
 	go test -short -race -shuffle=on ./...

@@ -131,6 +131,21 @@ func TestHoldsTheNth(t *testing.T) {
 	}
 }
 
+// What the fields cannot say, a function does.
+func TestFits(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.proxy.Arm(Match{Method: http.MethodPost, Fits: func(r Request) bool { return strings.HasSuffix(r.Path, "/b") }, Nth: 2}, Status(503, 0))
+	for i, want := range []struct {
+		path   string
+		status int
+	}{{"/b", 201}, {"/b/c", 201}, {"/b", 503}, {"/b", 201}} {
+		if got := <-s.send(t.Context(), http.MethodPost, want.path, ""); got.status != want.status {
+			t.Errorf("request %d got %+v, want %d", i, got, want.status)
+		}
+	}
+}
+
 func TestDropAndAnswer(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

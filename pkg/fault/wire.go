@@ -42,6 +42,8 @@ type Match struct {
 	Query string
 	// Body is a part of the body's beginning.
 	Body string
+	// Fits is asked as well.
+	Fits func(Request) bool
 	// Nth is which of the matching requests from now on: 1, the next one, when it
 	// is 0.
 	Nth int
@@ -49,7 +51,7 @@ type Match struct {
 
 func (m Match) fits(r Request) bool {
 	return (m.Method == "" || m.Method == r.Method) && strings.Contains(r.Path, m.Path) &&
-		strings.Contains(r.Query, m.Query) && strings.Contains(r.Body, m.Body)
+		strings.Contains(r.Query, m.Query) && strings.Contains(r.Body, m.Body) && (m.Fits == nil || m.Fits(r))
 }
 
 // Wire is a RoundTripper in front of another one. It logs each request, waits

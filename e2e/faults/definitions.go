@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+
+	"perago/e2e/stack"
+	"perago/pkg/conductor"
+	"perago/pkg/txn"
+	"perago/taskdefs"
+)
+
+const (
+	prefix       = "data/"
+	userTask     = "faults_user"
+	chain        = "faults_chain"
+	failureChain = "faults_cancel"
+)
+
+// taskType is a worker's own task type: the shipped one with a short lease, and,
+// where Conductor is to try it once only, without retries.
+func taskType(w worker, once bool) string {
+	if once {
+		return "perago_" + string(w) + "_faults_once"
+	}
+	return "perago_" + string(w) + "_faults"
+}
+
+// chainOf is the workflow of such task types.
+func chainOf(once bool) string {
+	if once {
+		return chain + "_once"
+	}
+	return chain
+}
+
+// The shipped TaskDefs with leases that a test can wait for, and that still leave
+// time for an answer where the machine has much else to do.
+var leases = map[worker]map[string]any{
+	stager:  {"responseTimeoutSeconds": 8},
+	cleaner: {"responseTimeoutSeconds": 8},
+	publisher: {"responseTimeoutSeconds": 8, "inputTemplate": map[string]any{"budget": map[string]any{
+		"observed_merge_p99_seconds": 2, "safety_margin_seconds": 1, "lakefs_merge_timeout_seconds": 3,
+		"conductor_completion_timeout_seconds": 2, "worker_shutdown_grace_seconds": 0.5, "heartbeat_interval_seconds": 2,
+	}}},
+}
+
+type object = map[string]any
+
+// register registers the task types and the two workflows.
+func register(ctx context.Context, servers stack.Servers) error {
+	server, err := conductor.New(conductor.Config{ServerURL: servers.ConductorURL}, nil)
+	if err != nil {
+		return err
+	}
+	defer server.CloseIdleConnections()
+	put := func(definition any) error {
+		raw, err := json.Marshal(definition)
+		if err != nil {
+			return err
+		}
+		return server.PutTaskDefinition(ctx, raw)
+	}
+	for _, w := range workers {
+		for _, once := range []bool{false, true} {
+			definition, err := definitionOf(w, once)
+			if err != nil {
+				return err
+			}
+			if err := put(definition); err != nil {
+				return err
+			}
+		}
+	}
+	if err := put(object{"name": userTask, "ownerEmail": "perago@example.com", "timeoutSeconds": 0, "responseTimeoutSeconds": 60}); err != nil {
+		return err
+	}
+	for name, tasks := range map[string][]object{
+		chainOf(false): stepOf(false),
+		chainOf(true):  stepOf(true),
+		failureChain:   {cleanupTask("cancel", false, object{"workflow_id": "${workflow.input.workflowId}"})},
+	} {
+		definition := object{
+			"name": name, "version": 1, "schemaVersion": 2, "ownerEmail": "perago@example.com",
+			"timeoutPolicy": "ALERT_ONLY", "timeoutSeconds": 0, "tasks": tasks,
+		}
+		if name != failureChain {
+			definition["failureWorkflow"] = failureChain
+		}
+		raw, err := json.Marshal(definition)
+		if err != nil {
+			return err
+		}
+		if err := server.PutWorkflowDefinition(ctx, raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// definitionOf is the shipped TaskDef with another lease.
+func definitionOf(w worker, once bool) (object, error) {
+	raw, err := taskdefs.Files.ReadFile("perago_" + string(w) + ".json")
+	if err != nil {
+		return nil, err
+	}
+	var definition object
+	if err := json.Unmarshal(raw, &definition); err != nil {
+		return nil, err
+	}
+	maps.Copy(definition, leases[w])
+	maps.Copy(definition, object{"name": taskType(w, once), "retryLogic": "FIXED", "retryDelaySeconds": 1})
+	if once {
+		definition["retryCount"] = 0
+	}
+	return definition, nil
+}
+
+// stepOf is a user task and what publishes its files.
+func stepOf(once bool) []object {
+	staged := object{"workspace": "${stage.output.workspace}", "staged": "${stage.output.staged}"}
+	return []object{
+		simple(userTask, "user", object{}),
+		simple(taskType(stager, once), string(stager), object{
+			"workspace": "${workflow.input.workspace}", "prefix": prefix, "source": object{"directory": "${user.output.directory}"},
+		}),
+		simple(taskType(publisher, once), string(publisher), staged),
+		cleanupTask(string(cleaner), once, staged),
+	}
+}
+
+func simple(taskType, reference string, input object) object {
+	return object{"name": taskType, "taskReferenceName": reference, "type": "SIMPLE", "inputParameters": input}
+}
+
+func cleanupTask(reference string, once bool, input object) object {
+	task := simple(taskType(cleaner, once), reference, input)
+	task["optional"] = true
+	return task
+}
+
+// referenceOf is the name of a worker's task in the chain.
+func referenceOf(w worker) txn.ReferenceName { return txn.ReferenceName(w) }

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"perago/e2e/stack"
+)
+
+// options are what can be chosen of a run.
+type options struct {
+	crash bool
+	// seed orders the cases, and draws the sample.
+	seed uint64
+	// sample is how many cases are run, 0 is all.
+	sample int
+	only   *regexp.Regexp
+	lanes  int
+	// binaries is the folder that the workers were built into.
+	binaries string
+	verbose  bool
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var o options
+	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.BoolVar(&o.crash, "crash", false, "kill the worker at each request in place of the faults")
+	flags.Uint64Var(&o.seed, "seed", rand.Uint64()>>32, "the order of the cases")
+	flags.IntVar(&o.sample, "sample", 0, "how many cases, drawn by the seed; 0 is all")
+	only := flags.String("only", "", "run only the cases whose name matches this `regexp`")
+	flags.IntVar(&o.lanes, "lanes", 6, "how many cases at once")
+	flags.BoolVar(&o.verbose, "v", false, "print each case")
+	memory := flags.Bool("memory", false, "on the memory servers of the tests in place of the real ones")
+	flags.StringVar(&o.binaries, "binaries", "", "the `folder` that the workers have been built into; they are built when it is empty")
+	race := flags.Bool("race", false, "build the workers with the race detector")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		fmt.Fprintln(stderr, "faults:", err)
+		return 2
+	}
+	if o.binaries == "" {
+		if o.binaries, err = os.MkdirTemp("", "perago-faults-"); err != nil {
+			fmt.Fprintln(stderr, "faults:", err)
+			return 1
+		}
+		defer os.RemoveAll(o.binaries)
+		if err := build(ctx, o.binaries, *race); err != nil {
+			fmt.Fprintln(stderr, "faults:", err)
+			return 1
+		}
+	}
+	servers, stop, err := serversOf(*memory)
+	if err != nil {
+		fmt.Fprintln(stderr, "faults:", err)
+		return 1
+	}
+	defer stop()
+	began := time.Now()
+	summary, err := runAll(ctx, servers, o, stdout)
+	if err != nil {
+		fmt.Fprintln(stderr, "faults:", err)
+		return 1
+	}
+	fmt.Fprintf(stdout, "seed %d, %d requests in the chain, %s\n", o.seed, summary.requests, time.Since(began).Round(time.Second))
+	fmt.Fprintln(stdout, summary.line(o.crash))
+	if len(summary.problems) > 0 {
+		return 1
+	}
+	return 0
+}
+
+// serversOf are the real servers that with-stack started, or memory servers.
+func serversOf(memory bool) (stack.Servers, func(), error) {
+	if memory {
+		return memoryServers()
+	}
+	servers, err := stack.FromEnv()
+	return servers, func() {}, err
+}
+
+// build builds what the lanes run.
+func build(ctx context.Context, into string, race bool) error {
+	args := []string{"build", "-o", into + string(filepath.Separator)}
+	if race {
+		args = append(args, "-race")
+	}
+	command := exec.CommandContext(ctx, "go", append(args, "perago/cmd/...")...)
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"perago/pkg/fault"
+)
+
+// worker is one of the three programs.
+type worker string
+
+const (
+	stager    worker = "stage"
+	publisher worker = "publish"
+	cleaner   worker = "cleanup"
+)
+
+var workers = []worker{stager, publisher, cleaner}
+
+// server is one of the two servers.
+type server string
+
+const (
+	toConductor server = "conductor"
+	toLakeFS    server = "lakefs"
+)
+
+// request is one request of the chain: the nth of its kind that a worker sends to
+// a server.
+type request struct {
+	worker worker
+	server server
+	kind   string
+	nth    int
+}
+
+func (r request) String() string {
+	return fmt.Sprintf("%s %s %s #%d", r.worker, r.server, r.kind, r.nth)
+}
+
+// writes reports whether the request changes the lake.
+func (r request) writes() bool {
+	return r.server == toLakeFS && !strings.HasPrefix(r.kind, http.MethodGet)
+}
+
+// planned is one case.
+type planned struct {
+	request
+	fault fault.Fault
+	// kill, when set, is a crash in place of a fault.
+	kill moment
+	// once says that Conductor does not try again: then the step may fail, and must
+	// fail closed.
+	once bool
+}
+
+func (p planned) match() fault.Match {
+	kind := p.kind
+	if kind == pollOf(taskType(p.worker, false)) {
+		kind = pollOf(taskType(p.worker, p.once))
+	}
+	return fault.Match{Fits: func(seen fault.Request) bool { return kindOf(seen) == kind }, Nth: p.nth}
+}
+
+// moment is when a worker is killed.
+type moment string
+
+const (
+	// before: the worker has sent the request, and the server never gets it.
+	before moment = "killed before"
+	// after: the server has answered, and the worker never gets the answer.
+	after moment = "killed after"
+)
+
+func (p planned) String() string {
+	if p.kill != "" {
+		return fmt.Sprintf("%s %s", p.request, p.kill)
+	}
+	if p.once {
+		return fmt.Sprintf("%s %s once", p.request, p.fault.Name)
+	}
+	return fmt.Sprintf("%s %s", p.request, p.fault.Name)
+}
+
+// veryLate lands when all that waits for it has given up.
+func veryLate() fault.Fault {
+	f := fault.Late(6 * time.Second)
+	f.Name = "very-late"
+	return f
+}
+
+// plan is every case for the requests of a chain.
+func plan(requests []request, crash bool) []planned {
+	var all []planned
+	for _, r := range requests {
+		if crash {
+			all = append(all, planned{request: r, kill: before}, planned{request: r, kill: after})
+			continue
+		}
+		for _, f := range fault.All() {
+			all = append(all, planned{request: r, fault: f})
+		}
+		if r.writes() {
+			all = append(all, planned{request: r, fault: veryLate()})
+		}
+		// Most faults are got over within the attempt, so that Conductor's retries
+		// make no difference. What may need one is tried without.
+		if r.writes() || r.kind == pollOf(taskType(r.worker, false)) {
+			for _, f := range []fault.Fault{fault.Dropped(), fault.Lost(), fault.Late(time.Second), fault.Garbled(), veryLate()} {
+				all = append(all, planned{request: r, fault: f, once: true})
+			}
+		}
+	}
+	return all
+}
+
+// What stands in a path in the place of a name.
+var (
+	hash   = regexp.MustCompile(`/[0-9a-f]{64}`)
+	uuid   = regexp.MustCompile(`/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	ours   = regexp.MustCompile(`/perago-[a-z0-9-]+`)
+	runs   = regexp.MustCompile(`/runs/[^/]+`)
+	lake   = regexp.MustCompile(`/repositories/[^/]+`)
+	status = regexp.MustCompile(`"status":"([A-Z_]+)"`)
+)
+
+const polling = "GET /api/tasks/poll/batch/"
+
+func pollOf(taskType string) string { return "poll " + taskType }
+
+// background is what a worker sends by itself whether it has a task or not.
+var background = []string{"GET /api/v1/user", "GET /api/metadata/", "GET /api/tasks/queue/sizes"}
+
+// kindOf is what requests have in common that do the same in each run of the
+// chain; "" is a request that is not of the chain.
+func kindOf(r fault.Request) string {
+	kind := r.Method + " " + r.Path
+	for _, other := range background {
+		if strings.HasPrefix(kind, other) {
+			return ""
+		}
+	}
+	if polled, ok := strings.CutPrefix(kind, polling); ok {
+		return pollOf(polled)
+	}
+	for _, name := range []*regexp.Regexp{hash, uuid, ours} {
+		kind = name.ReplaceAllString(kind, "/*")
+	}
+	kind = lake.ReplaceAllString(kind, "/repositories/*")
+	kind = runs.ReplaceAllString(kind, "/runs/*")
+	if r.Method == http.MethodPost && strings.HasSuffix(r.Path, "/api/tasks") {
+		if strings.Contains(r.Body, `"extendLease":true`) {
+			return "" // a heartbeat comes when it has taken long
+		}
+		if said := status.FindStringSubmatch(r.Body); said != nil {
+			kind += " " + said[1]
+		}
+	}
+	return strings.ReplaceAll(kind, "/api/v1", "")
+}
+
+// requestsOf numbers the requests of a log by their kinds. Of the polls there is
+// one: that which gives the task.
+func requestsOf(w worker, s server, log []fault.Request) []request {
+	var all []request
+	count := map[string]int{}
+	for _, seen := range log {
+		kind := kindOf(seen)
+		if kind == "" || kind == pollOf(taskType(w, false)) && count[kind] > 0 {
+			continue
+		}
+		count[kind]++
+		all = append(all, request{w, s, kind, count[kind]})
+	}
+	return all
+}
