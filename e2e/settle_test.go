@@ -385,3 +385,52 @@ func TestSettleWhileAMergeIsUnderWay(t *testing.T) {
 		})
 	}
 }
+
+// A late merge on the soft fence lands above what a later attempt has published.
+// The publish that finds it there says so in its output, its log and its metrics,
+// and leaves it there.
+func TestLateMergeIsReportedOnTheSoftFence(t *testing.T) {
+	t.Parallel()
+	f := newFleetOf(t, setup{
+		files: map[string]string{"data/a": "1"}, without: "publish-worker",
+		expect: []lakefstest.Expectation{lakefstest.Expect(lakefstest.RuleParent), lakefstest.Expect(lakefstest.RuleOnce)},
+	})
+	f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
+	dying := f.behind("publish-worker", publishEnv)
+	held, completing := dying.lake.Hold(merge), dying.conductor.Hold(completion)
+	id := f.start(brief(f), map[string]any{"workspace": f.workspace(f.first)})
+	held.Wait(t, waitTime)
+	deliver := held.Late(t) // the first attempt ends in doubt, the second one publishes
+	completing.Wait(t, waitTime)
+	published := f.head()
+	deliver()
+	late := f.head()
+	if published == f.first || late == published {
+		t.Fatalf("published %s, landed late %s", published, late)
+	}
+	dying.kill()
+	completing.Drop()
+
+	next := start(t, "publish-worker", f.env(publishEnv)...)
+	f.rerunFrom(id, "prepare_publish")
+	workflow := f.end(id)
+	task := last(t, workflow, "prepare_publish")
+	var told struct {
+		Late []txn.CommitID `json:"late_landings"`
+	}
+	decode(t, task.Output, &told)
+	o := outputOf(t, task)
+	if workflow.Status != txn.WorkflowCompleted || o.Publication.Outcome != txn.OutcomeAlreadyPublished || o.Publication.Fence != txn.FenceSoft || len(told.Late) != 1 || told.Late[0] != late {
+		t.Errorf("%s\nput out %s; want %s to be late", describe(workflow), task.Output, late)
+	}
+	if lines := next.logged("late landing: a commit of a step above the one it published"); len(lines) != 1 || lines[0]["commit"] != string(late) || lines[0]["published"] != string(published) || lines[0]["repository"] != string(f.repo) {
+		t.Errorf("logged %v; want %s above %s", lines, late, published)
+	}
+	if _, metrics := next.get("/metrics"); !strings.Contains(metrics, "perago_late_landing_total 1") {
+		t.Error("it is not counted")
+	}
+	if f.head() != late {
+		t.Errorf("the head is %s, want %s", f.head(), late)
+	}
+	f.stop(next)
+}
