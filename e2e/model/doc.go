@@ -1,0 +1,2 @@
+// Package model explores schedules.
+package model

@@ -1,0 +1,197 @@
+package model
+
+import (
+	"context"
+	"maps"
+
+	"perago/pkg/fence"
+	"perago/pkg/txn"
+)
+
+// scenario is who acts, and on what.
+type scenario struct {
+	name string
+	// stageRetries, publishRetries are the TaskDefs'.
+	stageRetries, publishRetries int
+	// cleanup says that the workflow ends with a cleanup, cancel that it has a
+	// failure workflow.
+	cleanup, cancel bool
+	// before is what happened before: its actors run one after the other.
+	before func(*cast)
+	cast   func(*cast)
+
+	roles    []*role
+	programs *automaton
+	base     *world
+}
+
+// prepared is the scenario with its roles, and with the state that every schedule
+// begins with.
+func (s scenario) prepared(on *stand, hard bool, weak weakness) *scenario {
+	files := maps.Clone(inputTree)
+	if hard {
+		files[txn.FenceFile] = string(fence.File())
+	}
+	w := newWorld(newLake(files), &conductor{})
+	w.conductor.start(theOne, chain(w.input, s.stageRetries, s.publishRetries, s.cleanup))
+	if s.cancel {
+		flow(w).failure = cancel()
+	}
+	if s.before != nil {
+		c := newCast(on, weakness{})
+		s.before(c)
+		past := scenario{roles: c.roles, programs: &automaton{}, base: w}
+		first := past.begin(bounds{})
+		for choices := first.choices(); len(choices) > 0; choices = first.choices() {
+			first.take(choices[0])
+		}
+		for _, r := range c.roles {
+			r.end()
+		}
+		w = first.world
+	}
+	c := newCast(on, weak)
+	s.cast(c)
+	s.roles, s.programs, s.base = c.roles, &automaton{}, w
+	return &s
+}
+
+// begin is the beginning of every schedule.
+func (s *scenario) begin(b bounds) *state {
+	first := &state{
+		scenario: s, world: s.base.clone(), at: make([]*node, len(s.roles)), done: make([]int, len(s.roles)),
+		last: -1, preemptionsLeft: b.preemptions, faultsLeft: b.faults,
+	}
+	for i, r := range s.roles {
+		if r.program == nil {
+			continue
+		}
+		if r.first == nil {
+			s.programs.start(r)
+		}
+		first.at[i] = r.first
+	}
+	return first
+}
+
+// scenarios are all of them, on both fences.
+var scenarios = []scenario{
+	{name: "retry", publishRetries: 1, cleanup: true, cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("attempt")
+		c.timeOut(publishRef)
+		c.publish("retry")
+		c.cleanup("cleanup")
+	}},
+	{name: "retry of the stage", stageRetries: 1, cleanup: true, cast: func(c *cast) {
+		c.stage("attempt", "first")
+		c.timeOut(stageRef)
+		c.stage("retry", "second")
+		c.publish("publish")
+		c.cleanup("cleanup")
+	}},
+	{name: "rerun from stage", cast: func(c *cast) {
+		c.stage("zombie", "first")
+		c.operator(terminated(), rerun(stageRef))
+		c.stage("attempt", "second")
+		c.publish("publish")
+	}},
+	{name: "publish zombie, rerun from stage", publishRetries: 1, cast: func(c *cast) {
+		c.stage("stage", "adds-p")
+		c.publish("zombie")
+		c.operator(terminated(), rerun(stageRef))
+		c.stage("stage-again", "adds-q")
+		c.publish("attempt")
+		c.publish("retry")
+	}},
+	{name: "publish zombie, rerun from publish", publishRetries: 1, cleanup: true, cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("zombie")
+		c.operator(terminated(), rerun(publishRef))
+		c.publish("attempt")
+		c.publish("retry")
+		c.cleanup("cleanup")
+	}},
+	{name: "publish zombie, a no-op at a rerun", cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("zombie")
+		c.operator(terminated(), rerun(stageRef))
+		c.stage("no-op", "same")
+		c.publish("attempt")
+	}},
+	{name: "publish zombie, sweep, a no-op at a restart", cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("zombie")
+		c.operator(terminated(), restarted())
+		c.sweep(0)
+		c.stage("no-op", "same")
+		c.publish("attempt")
+	}},
+	{name: "zombie with an empty confirm, a no-op at a restart", stageRetries: 1, before: func(c *cast) {
+		timedOutStage(c)
+		c.stage("no-op", "same")
+	}, cast: func(c *cast) {
+		c.publish("zombie")
+		c.operator(terminated(), restarted())
+		c.stage("no-op-again", "same")
+		c.publish("attempt")
+	}},
+	{name: "zombie armed on a no-op's confirm, the no-op again", stageRetries: 1, before: func(c *cast) {
+		timedOutStage(c)
+		c.stage("no-op", "same")
+		c.publish("no-op-publish")
+		c.operator(rerun(stageRef))
+		c.stage("other", "first")
+	}, cast: func(c *cast) {
+		c.publish("zombie")
+		c.operator(terminated(), rerun(stageRef))
+		c.stage("no-op-again", "same")
+		c.publish("attempt")
+	}},
+	{name: "foreign commit under the prefix", publishRetries: 1, cancel: true, cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("attempt")
+		c.foreign("data/foreign")
+		c.publish("retry")
+		c.cleanup("cleanup")
+	}},
+	{name: "foreign commit of nothing", publishRetries: 1, cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("attempt")
+		c.foreign("")
+		c.publish("retry")
+	}},
+	{name: "failure workflow, an operator's retry", cancel: true, cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("attempt")
+		c.timeOut(publishRef)
+		c.cleanup("cleanup")
+		c.operator(retried())
+		c.publish("retry")
+	}},
+	{name: "terminated, sweep at the TTL, an operator's retry", cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("attempt")
+		c.operator(terminated(), retried())
+		c.sweep(ttl)
+		c.publish("retry")
+	}},
+}
+
+// timedOutStage is a stage that was polled and never heard of again.
+func timedOutStage(c *cast) {
+	c.other("dead", action{call{name: "poll"}, func(w *world) {
+		_, _ = w.server.Poll(context.Background(), txn.PollRequest{Type: txn.TypeStage, Worker: "dead"})
+		w.timeOut(flow(w).last(stageRef).ID)
+	}})
+}
+
+// find is a scenario by its name.
+func find(name string) scenario {
+	for _, s := range scenarios {
+		if s.name == name {
+			return s
+		}
+	}
+	panic("no scenario " + name)
+}
