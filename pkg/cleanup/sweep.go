@@ -167,7 +167,7 @@ func (s *sweep) workflow(ctx context.Context, repository txn.Repository, branche
 	j := &judge{Cleaner: s.Cleaner}
 	all := func(state State, reason string) {
 		for _, branch := range branches {
-			s.tell(j, Decided{Repository: repository, Branch: branch.Name, State: state, Reason: reason})
+			s.tell(ctx, j, Decided{Repository: repository, Branch: branch.Name, State: state, Reason: reason})
 		}
 	}
 	name, err := txn.ParseStagingName(branches[0].Name)
@@ -189,7 +189,7 @@ func (s *sweep) workflow(ctx context.Context, repository txn.Repository, branche
 		return
 	}
 	if !j.known {
-		s.unknownWorkflow(j, repository, branches)
+		s.unknownWorkflow(ctx, j, repository, branches)
 		return
 	}
 	s.mu.Lock()
@@ -197,7 +197,7 @@ func (s *sweep) workflow(ctx context.Context, repository txn.Repository, branche
 	s.mu.Unlock()
 	if !j.workflow.Status.Terminal() {
 		for _, branch := range branches {
-			s.tell(j, Decided{Repository: repository, Branch: branch.Name, State: StateKept, Reason: "its workflow is " + string(j.workflow.Status), Running: true})
+			s.tell(ctx, j, Decided{Repository: repository, Branch: branch.Name, State: StateKept, Reason: "its workflow is " + string(j.workflow.Status), Running: true})
 		}
 		return
 	}
@@ -215,7 +215,7 @@ func (s *sweep) workflow(ctx context.Context, repository txn.Repository, branche
 		j.tellUnreported(repository, one)
 	}
 	if err != nil {
-		s.tell(j, Decided{Repository: repository, State: StateFailed, Reason: fmt.Sprintf("look for late landings: %v", err)})
+		s.tell(ctx, j, Decided{Repository: repository, State: StateFailed, Reason: fmt.Sprintf("look for late landings: %v", err)})
 	}
 }
 
@@ -224,17 +224,17 @@ func (s *sweep) one(ctx context.Context, j *judge, repository txn.Repository, br
 	judged, err := j.decide(ctx, repository, branch)
 	switch {
 	case err != nil:
-		s.tell(j, Decided{Repository: repository, Branch: branch.Name, State: StateFailed, Reason: err.Error()})
+		s.tell(ctx, j, Decided{Repository: repository, Branch: branch.Name, State: StateFailed, Reason: err.Error()})
 		return false
 	case !judged.Delete:
-		s.tell(j, Decided{Repository: repository, Branch: branch.Name, State: StateKept, Reason: judged.Reason})
+		s.tell(ctx, j, Decided{Repository: repository, Branch: branch.Name, State: StateKept, Reason: judged.Reason})
 		return false
 	case s.DryRun:
-		s.tell(j, Decided{Repository: repository, Branch: branch.Name, State: StateWouldDelete, Reason: judged.Reason})
+		s.tell(ctx, j, Decided{Repository: repository, Branch: branch.Name, State: StateWouldDelete, Reason: judged.Reason})
 		return false
 	}
 	if err := j.delete(ctx, repository, branch.Name, judged.Reason); err != nil {
-		s.tell(j, Decided{Repository: repository, Branch: branch.Name, State: StateFailed, Reason: err.Error()})
+		s.tell(ctx, j, Decided{Repository: repository, Branch: branch.Name, State: StateFailed, Reason: err.Error()})
 		return false
 	}
 	s.count(StateDeleted)
@@ -243,7 +243,7 @@ func (s *sweep) one(ctx context.Context, j *judge, repository txn.Repository, br
 
 // unknownWorkflow keeps branches of a workflow that Conductor does not know; the
 // old ones are held back for the end of the sweep.
-func (s *sweep) unknownWorkflow(j *judge, repository txn.Repository, branches []txn.BranchHead) {
+func (s *sweep) unknownWorkflow(ctx context.Context, j *judge, repository txn.Repository, branches []txn.BranchHead) {
 	for _, branch := range branches {
 		name, err := txn.ParseStagingName(branch.Name)
 		reason := fmt.Sprintf("its workflow is unknown to this Conductor; kept until it is %s old", s.TTL)
@@ -259,7 +259,7 @@ func (s *sweep) unknownWorkflow(j *judge, repository txn.Repository, branches []
 			}
 			reason = fmt.Sprintf("its workflow is unknown to this Conductor, and so are those of %d branches before it; the next sweep goes on", sweepUnknown)
 		}
-		s.tell(j, Decided{Repository: repository, Branch: branch.Name, State: StateKept, Reason: reason})
+		s.tell(ctx, j, Decided{Repository: repository, Branch: branch.Name, State: StateKept, Reason: reason})
 	}
 }
 
@@ -270,7 +270,7 @@ func (s *sweep) unknownWorkflows(ctx context.Context) {
 	for _, held := range s.unknown {
 		j := &judge{Cleaner: s.Cleaner, workflow: txn.Workflow{ID: held.workflow}}
 		if !s.believed {
-			s.tell(j, Decided{Repository: held.repository, Branch: held.branch.Name, State: StateKept,
+			s.tell(ctx, j, Decided{Repository: held.repository, Branch: held.branch.Name, State: StateKept,
 				Reason: "its workflow is unknown to this Conductor, and so are those of all other branches; check CONDUCTOR_SERVER_URL, or delete it by name (perago sweep --branch NAME --force)"})
 			continue
 		}
@@ -280,7 +280,7 @@ func (s *sweep) unknownWorkflows(ctx context.Context) {
 			}
 			// It was asked a while ago.
 			if err := j.read(ctx, held.workflow); err != nil {
-				s.tell(j, Decided{Repository: held.repository, Branch: held.branch.Name, State: StateFailed, Reason: err.Error()})
+				s.tell(ctx, j, Decided{Repository: held.repository, Branch: held.branch.Name, State: StateFailed, Reason: err.Error()})
 				return nil
 			}
 			s.one(ctx, j, held.repository, held.branch)
@@ -304,8 +304,12 @@ func (s *sweep) workflowOf(ctx context.Context, repository txn.Repository, name 
 	return "", false
 }
 
-// tell counts and tells what became of a branch.
-func (s *sweep) tell(j *judge, decided Decided) {
+// tell counts and tells what became of a branch. What failed because the sweep
+// is being stopped did not fail.
+func (s *sweep) tell(ctx context.Context, j *judge, decided Decided) {
+	if ctx.Err() != nil && decided.State == StateFailed {
+		return
+	}
 	s.count(decided.State)
 	j.tell(decided)
 }

@@ -347,8 +347,9 @@ func TestStoppedSweep(t *testing.T) {
 		cancel(stopped)
 		return context.Canceled
 	}
-	if _, err := b.cleaner.Sweep(ctx, cleanup.Sweep{}); !errors.Is(err, stopped) {
-		t.Errorf("%v, want the cause", err)
+	b.cleaner.Events.Decided = func(decided cleanup.Decided) { t.Errorf("told %+v", decided) }
+	if swept, err := b.cleaner.Sweep(ctx, cleanup.Sweep{}); !errors.Is(err, stopped) || swept != (cleanup.Swept{}) {
+		t.Errorf("%+v, %v, want the cause", swept, err)
 	}
 }
 
