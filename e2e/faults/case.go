@@ -55,52 +55,64 @@ func files(n int) map[string]string {
 }
 
 // clean runs the chain as it is and gives its requests.
-func (l *lane) clean(ctx context.Context) ([]request, error) {
-	for _, m := range l.fleet {
-		m.forget()
-	}
-	got, err := l.run(ctx, nil)
+func (l *lane) clean(ctx context.Context, of flow) ([]request, error) {
+	got, err := l.chain(ctx, of, nil)
 	if err != nil {
 		return nil, err
 	}
 	if !got.completed || len(got.problems) > 0 {
-		return nil, fmt.Errorf("the chain without any fault: %v\n%s\n%s", got.problems, describe(got.workflow), got.log)
+		return nil, fmt.Errorf("the %s chain without any fault: %v\n%s\n%s", of, got.problems, describe(got.workflow), got.log)
 	}
 	var all []request
 	for _, w := range workers {
 		for _, s := range []server{toConductor, toLakeFS} {
-			all = append(all, requestsOf(w, s, l.fleet[w].proxies[s].Log())...)
+			all = append(all, requestsOf(of, w, s, l.fleet[w].proxies[s].Log())...)
 		}
 	}
 	return all, nil
 }
 
-func (m *member) forget() {
-	for _, proxy := range m.proxies {
-		proxy.Forget()
-	}
-}
+// run is one case.
+func (l *lane) run(ctx context.Context, p planned) (outcome, error) { return l.chain(ctx, p.flow, &p) }
 
-// run runs the chain once, with p's fault in it unless p is nil, and judges what
+// chain runs a chain once, with p's fault in it unless p is nil, and judges what
 // came of it. An error is a run that says nothing about the workers.
-func (l *lane) run(ctx context.Context, p *planned) (outcome, error) {
+func (l *lane) chain(ctx context.Context, of flow, p *planned) (got outcome, err error) {
 	began := time.Now()
-	l.cases++
-	want := files(l.cases)
-	var got outcome
 	if p != nil {
 		got.planned = *p
-		target := l.fleet[p.worker]
-		target.gate.Drain()
-		target.forget()
 	}
 	head, err := l.lake.Head(ctx, l.repo, lakefstest.DefaultBranch)
 	if err != nil {
 		return got, err
 	}
-	id, err := l.begin(ctx, chainOf(l.once), head, want)
+	var id txn.WorkflowID
+	var passes []map[string]string
+	if of == again {
+		if id, err = l.firstPass(ctx, head); err != nil {
+			return got, err
+		}
+		passes = append(passes, files(l.cases))
+	}
+	l.cases++
+	passes = append(passes, files(l.cases))
+
+	for _, m := range l.fleet {
+		if p != nil && m.worker == p.worker {
+			m.gate.Drain()
+		}
+		m.forget()
+	}
+	if of == again {
+		err = l.rerun(ctx, id)
+	} else {
+		id, err = l.start(ctx, head)
+	}
 	if err != nil {
 		return got, err
+	}
+	if err := l.prepare(ctx, passes[len(passes)-1]); err != nil {
+		return got, fmt.Errorf("the user task of %s: %w", id, err)
 	}
 	var hold *fault.Hold
 	killed := make(chan error, 1)
@@ -112,17 +124,13 @@ func (l *lane) run(ctx context.Context, p *planned) (outcome, error) {
 		hold = l.aim(ctx, target, *p, killed)
 		target.gate.Open()
 	}
-	ended := l.end(ctx, id, &got)
-	if ended != nil {
-		got.report(lost, "the workflow does not end: %v", ended)
+	if err := l.end(ctx, id, &got); err != nil {
+		got.report(lost, "the workflow does not end: %v", err)
 		_ = l.operator.Terminate(ctx, id, "the case is over") // for the next case's sake
 	}
-	if p != nil {
-		l.landed(ctx, &got, hold)
-		if p.kill != "" {
-			if err := <-killed; err != nil {
-				return got, err
-			}
+	if p != nil && l.landed(ctx, &got, hold) && p.kill != "" {
+		if err := <-killed; err != nil {
+			return got, err
 		}
 	}
 	for _, m := range l.fleet {
@@ -130,7 +138,7 @@ func (l *lane) run(ctx context.Context, p *planned) (outcome, error) {
 			got.report(violation, "%s-worker does not poll any more: %v", m.worker, err)
 		}
 	}
-	if err := l.judge(ctx, &got, head, want); err != nil {
+	if err := l.judge(ctx, &got, head, passes...); err != nil {
 		return got, err
 	}
 	got.took = time.Since(began)
@@ -140,31 +148,76 @@ func (l *lane) run(ctx context.Context, p *planned) (outcome, error) {
 	return got, nil
 }
 
+// firstPass publishes a step once, before it is run again.
+func (l *lane) firstPass(ctx context.Context, head txn.CommitID) (txn.WorkflowID, error) {
+	l.cases++
+	id, err := l.start(ctx, head)
+	if err != nil {
+		return "", err
+	}
+	if err := l.prepare(ctx, files(l.cases)); err != nil {
+		return "", err
+	}
+	var first outcome
+	if err := l.end(ctx, id, &first); err != nil {
+		return "", err
+	}
+	if first.workflow.Status != txn.WorkflowCompleted {
+		return "", fmt.Errorf("the first pass: %s", describe(first.workflow))
+	}
+	for _, m := range l.fleet {
+		if err := m.idle(ctx); err != nil {
+			return "", err
+		}
+	}
+	return id, nil
+}
+
+// rerun runs a workflow that has ended once more from its user task on.
+func (l *lane) rerun(ctx context.Context, id txn.WorkflowID) error {
+	workflow, err := l.conductor.Workflow(ctx, id)
+	if err != nil {
+		return err
+	}
+	user := last(workflow, "user")
+	if user == nil {
+		return fmt.Errorf("no user task in %s", describe(workflow))
+	}
+	return l.operator.Rerun(ctx, id, user.ID)
+}
+
+func (m *member) forget() {
+	for _, proxy := range m.proxies {
+		proxy.Forget()
+	}
+}
+
 func (o *outcome) report(kind trouble, format string, arguments ...any) {
 	o.problems = append(o.problems, problem{kind, fmt.Sprintf(format, arguments...)})
 }
 
-// begin starts a workflow and does its user task.
-func (l *lane) begin(ctx context.Context, workflow string, head txn.CommitID, want map[string]string) (txn.WorkflowID, error) {
+// start starts a workflow on the head of the branch.
+func (l *lane) start(ctx context.Context, head txn.CommitID) (txn.WorkflowID, error) {
 	input, err := json.Marshal(object{"workspace": object{
 		"repository": l.repo, "branch": lakefstest.DefaultBranch, "ref_type": "commit", "ref": head,
 	}})
 	if err != nil {
 		return "", err
 	}
-	id, err := l.conductor.StartWorkflow(ctx, conductor.StartRequest{
-		Name: workflow, Version: 1, Input: input, TaskToDomain: map[string]string{"*": l.name},
+	return l.conductor.StartWorkflow(ctx, conductor.StartRequest{
+		Name: chainOf(l.once), Version: 1, Input: input, TaskToDomain: map[string]string{"*": l.name},
 	})
-	if err != nil {
-		return "", err
-	}
-	return id, wait(ctx, patience, 10*time.Millisecond, func() (bool, error) {
+}
+
+// prepare is the user's worker: it does one task.
+func (l *lane) prepare(ctx context.Context, files map[string]string) error {
+	return wait(ctx, patience, 20*time.Millisecond, func() (bool, error) {
 		tasks, err := l.conductor.Poll(ctx, txn.PollRequest{Type: userTask, Domain: l.name, Worker: "user", Count: 1})
 		if err != nil || len(tasks) == 0 {
 			return false, err
 		}
-		directory := filepath.Join(l.root, string(id), string(tasks[0].ID))
-		if err := write(directory, want); err != nil {
+		directory := filepath.Join(l.root, string(tasks[0].Workflow), string(tasks[0].ID))
+		if err := write(directory, files); err != nil {
 			return false, err
 		}
 		return true, l.conductor.Update(ctx, txn.TaskResult{
@@ -213,20 +266,22 @@ func (l *lane) aim(ctx context.Context, target *member, p planned, killed chan<-
 	return held
 }
 
-// landed waits until the server has done with what was late.
-func (l *lane) landed(ctx context.Context, got *outcome, hold *fault.Hold) {
+// landed waits until the server has done with what was late; false is a fault
+// that met nothing.
+func (l *lane) landed(ctx context.Context, got *outcome, hold *fault.Hold) bool {
 	within := time.NewTimer(l.meets)
 	defer within.Stop()
 	for _, come := range []<-chan struct{}{hold.Arrived(), hold.Over()} {
 		select {
 		case <-come:
 		case <-ctx.Done():
-			return
+			return false
 		case <-within.C:
 			got.report(violation, "the fault never met its request")
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // end waits for the workflow and for the failure workflow it started, if any.
@@ -293,8 +348,9 @@ type output struct {
 	Errors []any `json:"errors"`
 }
 
-// judge compares what the lake and Conductor hold with what has to be.
-func (l *lane) judge(ctx context.Context, got *outcome, from txn.CommitID, files map[string]string) error {
+// judge compares what the lake and Conductor hold with what has to be: from the
+// commit from on, a publication for each pass.
+func (l *lane) judge(ctx context.Context, got *outcome, from txn.CommitID, passes ...map[string]string) error {
 	head, err := l.lake.Head(ctx, l.repo, lakefstest.DefaultBranch)
 	if err != nil {
 		return err
@@ -319,19 +375,19 @@ func (l *lane) judge(ctx context.Context, got *outcome, from txn.CommitID, files
 	if !reached {
 		got.report(violation, "%s is not in the history of %s any more", from.Short(), head.Short())
 	}
-	if len(commits) > 1 {
-		got.report(duplicated, "%d commits on the branch, want one publication", len(commits))
+	if len(commits) > len(passes) {
+		got.report(duplicated, "%d commits on the branch, want %d", len(commits), len(passes))
 	}
 	tree, err := l.tree(ctx, head)
 	if err != nil {
 		return err
 	}
-	published := maps.Equal(tree, wanted(files))
+	published := len(commits) == len(passes) && maps.Equal(tree, wanted(passes[len(passes)-1]))
 
 	got.completed = got.workflow.Status == txn.WorkflowCompleted
 	switch {
-	case got.completed && (!published || len(commits) == 0):
-		got.report(lost, "COMPLETED, and the branch holds %v", slices.Sorted(maps.Keys(tree)))
+	case got.completed && !published:
+		got.report(lost, "COMPLETED, and the branch holds %d commits and %v", len(commits), slices.Sorted(maps.Keys(tree)))
 	case got.completed:
 		var o output
 		task := last(got.workflow, referenceOf(publisher))
@@ -344,7 +400,9 @@ func (l *lane) judge(ctx context.Context, got *outcome, from txn.CommitID, files
 	case got.workflow.Status != txn.WorkflowFailed && !(l.once && got.workflow.Status == txn.WorkflowTimedOut):
 		got.report(lost, "the workflow is %s", got.workflow.Status)
 	default:
-		l.judgeFailed(got, published, len(commits))
+		// Unless the last pass is published, the one before is.
+		whole := published || len(commits) == len(passes)-1 && (len(commits) == 0 || maps.Equal(tree, wanted(passes[len(commits)-1])))
+		l.judgeFailed(got, whole)
 	}
 	return l.judgeBranches(ctx, got)
 }
@@ -352,8 +410,8 @@ func (l *lane) judge(ctx context.Context, got *outcome, from txn.CommitID, files
 // judgeFailed holds a failure to the protocol. What the branch holds is what was
 // staged or what was there before. One fault is no reason to fail for good, nor
 // while Conductor has tries left unless something is in doubt.
-func (l *lane) judgeFailed(got *outcome, published bool, commits int) {
-	if commits > 0 && !published {
+func (l *lane) judgeFailed(got *outcome, whole bool) {
+	if !whole {
 		got.report(violation, "FAILED, and the branch holds something else than was staged")
 	}
 	for _, task := range got.workflow.Tasks {

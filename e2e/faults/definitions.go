@@ -12,10 +12,8 @@ import (
 )
 
 const (
-	prefix       = "data/"
-	userTask     = "faults_user"
-	chain        = "faults_chain"
-	failureChain = "faults_cancel"
+	prefix   = "data/"
+	userTask = "faults_user"
 )
 
 // taskType is a worker's own task type: the shipped one with a short lease, and,
@@ -27,12 +25,19 @@ func taskType(w worker, once bool) string {
 	return "perago_" + string(w) + "_faults"
 }
 
-// chainOf is the workflow of such task types.
+// chainOf is the workflow of such task types, failureOf its failure workflow.
 func chainOf(once bool) string {
 	if once {
-		return chain + "_once"
+		return "faults_chain_once"
 	}
-	return chain
+	return "faults_chain"
+}
+
+func failureOf(once bool) string {
+	if once {
+		return "faults_cancel_once"
+	}
+	return "faults_cancel"
 }
 
 // The shipped TaskDefs with leases that a test can wait for, and that still leave
@@ -48,7 +53,7 @@ var leases = map[worker]map[string]any{
 
 type object = map[string]any
 
-// register registers the task types and the two workflows.
+// register registers the task types and the workflows.
 func register(ctx context.Context, servers stack.Servers) error {
 	server, err := conductor.New(conductor.Config{ServerURL: servers.ConductorURL}, nil)
 	if err != nil {
@@ -76,24 +81,22 @@ func register(ctx context.Context, servers stack.Servers) error {
 	if err := put(object{"name": userTask, "ownerEmail": "perago@example.com", "timeoutSeconds": 0, "responseTimeoutSeconds": 60}); err != nil {
 		return err
 	}
-	for name, tasks := range map[string][]object{
-		chainOf(false): stepOf(false),
-		chainOf(true):  stepOf(true),
-		failureChain:   {cleanupTask("cancel", false, object{"workflow_id": "${workflow.input.workflowId}"})},
-	} {
-		definition := object{
-			"name": name, "version": 1, "schemaVersion": 2, "ownerEmail": "perago@example.com",
-			"timeoutPolicy": "ALERT_ONLY", "timeoutSeconds": 0, "tasks": tasks,
-		}
-		if name != failureChain {
-			definition["failureWorkflow"] = failureChain
-		}
-		raw, err := json.Marshal(definition)
-		if err != nil {
-			return err
-		}
-		if err := server.PutWorkflowDefinition(ctx, raw); err != nil {
-			return err
+	for _, once := range []bool{false, true} {
+		cancel := cleanupTask("cancel", once, object{"workflow_id": "${workflow.input.workflowId}"})
+		for _, definition := range []object{
+			{"name": failureOf(once), "tasks": []object{cancel}},
+			{"name": chainOf(once), "tasks": stepOf(once), "failureWorkflow": failureOf(once)},
+		} {
+			maps.Copy(definition, object{
+				"version": 1, "schemaVersion": 2, "ownerEmail": "perago@example.com", "timeoutPolicy": "ALERT_ONLY", "timeoutSeconds": 0,
+			})
+			raw, err := json.Marshal(definition)
+			if err != nil {
+				return err
+			}
+			if err := server.PutWorkflowDefinition(ctx, raw); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -69,10 +69,10 @@ func TestSample(t *testing.T) {
 // A smaller one on the memory servers, for every save.
 func TestSampleOnMemoryServers(t *testing.T) {
 	t.Parallel()
-	if out := shortForm(t, "-memory", "-sample", "16", "-lanes", "4"); !faultsLine.MatchString(out) {
+	if out := shortForm(t, "-memory", "both", "-sample", "16", "-lanes", "4"); !faultsLine.MatchString(out) {
 		t.Error("no closing line")
 	}
-	if out := shortForm(t, "-memory", "-crash", "-sample", "3", "-lanes", "4"); !crashLine.MatchString(out) {
+	if out := shortForm(t, "-memory", "both", "-crash", "-sample", "3", "-lanes", "4"); !crashLine.MatchString(out) {
 		t.Error("no closing line")
 	}
 }
@@ -81,7 +81,7 @@ func TestSampleOnMemoryServers(t *testing.T) {
 func TestNothingTestedIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"-memory", "-lanes", "1", "-only", "no such case", "-binaries", binaries}, &out, &errs); code != 1 {
+	if code := run(t.Context(), []string{"-memory", "both", "-lanes", "1", "-only", "no such case", "-binaries", binaries}, &out, &errs); code != 1 {
 		t.Errorf("exit code %d for no case at all", code)
 	}
 	if want := "nothing was published"; !strings.Contains(out.String(), want) {
@@ -95,7 +95,7 @@ func TestNothingTestedIsNoSuccess(t *testing.T) {
 // testLane is a lane on memory servers, with workers.
 func testLane(t *testing.T) *lane {
 	t.Helper()
-	servers, stop, err := memoryServers()
+	servers, stop, err := serversOf("both")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,12 +128,12 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	l := testLane(t)
 	ctx := t.Context()
-	if _, err := l.clean(ctx); err != nil {
+	if _, err := l.clean(ctx, plain); err != nil {
 		t.Fatal(err)
 	}
 	l.meets = time.Second
-	p := planned{request: request{stager, toLakeFS, "GET /not asked for", 1}, fault: fault.Lost()}
-	missed, err := l.run(ctx, &p)
+	p := planned{request: request{plain, stager, toLakeFS, "GET /not asked for", 1}, fault: fault.Lost()}
+	missed, err := l.run(ctx, p)
 	if err != nil {
 		t.Fatal(err)
 	}

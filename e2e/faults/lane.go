@@ -163,7 +163,7 @@ func (l *lane) member(w worker) (*member, error) {
 		"LAKECTL_SERVER_ENDPOINT_URL="+address[toLakeFS],
 		"PERAGO_DOMAINS="+l.name,
 		"PERAGO_TASK_TYPES="+taskType(w, l.once),
-		"PERAGO_WORKSPACE_ROOT="+l.root,
+		"PERAGO_WORKSPACE_ROOT="+l.root, // the stage worker's alone
 		// One at a time: a worker that polls has nothing else to do.
 		"PERAGO_CONCURRENCY=1",
 		"PERAGO_POLL_INTERVAL=100ms",
@@ -171,21 +171,7 @@ func (l *lane) member(w worker) (*member, error) {
 		// The sweep has its turn at the end of the lane.
 		"PERAGO_SWEEP_INTERVAL=0s",
 	)
-	if w == stager {
-		return m, nil
-	}
-	m.env = without(m.env, "PERAGO_WORKSPACE_ROOT=")
 	return m, nil
-}
-
-func without(env []string, begin string) []string {
-	var kept []string
-	for _, entry := range env {
-		if !strings.HasPrefix(entry, begin) {
-			kept = append(kept, entry)
-		}
-	}
-	return kept
 }
 
 // env is what every program of the lane gets.
@@ -324,8 +310,12 @@ func wait(ctx context.Context, within, pace time.Duration, holds func() (bool, e
 	}
 }
 
-// write makes a directory with these files.
+// write makes a directory with these files and no others.
 func write(directory string, files map[string]string) error {
+	// A rerun hands out the same task again.
+	if err := os.RemoveAll(directory); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return err
 	}

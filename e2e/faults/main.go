@@ -13,8 +13,6 @@ import (
 	"regexp"
 	"syscall"
 	"time"
-
-	"perago/e2e/stack"
 )
 
 // options are what can be chosen of a run.
@@ -48,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	only := flags.String("only", "", "run only the cases whose name matches this `regexp`")
 	flags.IntVar(&o.lanes, "lanes", 6, "how many cases at once")
 	flags.BoolVar(&o.verbose, "v", false, "print each case")
-	memory := flags.Bool("memory", false, "on the memory servers of the tests in place of the real ones")
+	memory := flags.String("memory", "", "the memory `server` of the tests in place of the real one: conductor, lakefs or both")
 	flags.StringVar(&o.binaries, "binaries", "", "the `folder` that the workers have been built into; they are built when it is empty")
 	race := flags.Bool("race", false, "build the workers with the race detector")
 	if err := flags.Parse(args); err != nil {
@@ -82,21 +80,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "faults:", err)
 		return 1
 	}
-	fmt.Fprintf(stdout, "seed %d, %d requests in the chain, %s\n", o.seed, summary.requests, time.Since(began).Round(time.Second))
+	fmt.Fprintf(stdout, "seed %d, %d requests, %s\n", o.seed, summary.requests, time.Since(began).Round(time.Second))
 	fmt.Fprintln(stdout, summary.line(o.crash))
 	if len(summary.problems) > 0 {
 		return 1
 	}
 	return 0
-}
-
-// serversOf are the real servers that with-stack started, or memory servers.
-func serversOf(memory bool) (stack.Servers, func(), error) {
-	if memory {
-		return memoryServers()
-	}
-	servers, err := stack.FromEnv()
-	return servers, func() {}, err
 }
 
 // build builds what the lanes run.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,9 +30,23 @@ const (
 	toLakeFS    server = "lakefs"
 )
 
-// request is one request of the chain: the nth of its kind that a worker sends to
-// a server.
+// flow is what the chain goes through.
+type flow string
+
+const (
+	// plain is a step that is published.
+	plain flow = "plain"
+	// again is a step that has been published and is run once more with other
+	// files, which supersede the first ones.
+	again flow = "again"
+)
+
+var flows = []flow{plain, again}
+
+// request is one request of a chain: the nth of its kind that a worker sends to a
+// server.
 type request struct {
+	flow   flow
 	worker worker
 	server server
 	kind   string
@@ -39,7 +54,7 @@ type request struct {
 }
 
 func (r request) String() string {
-	return fmt.Sprintf("%s %s %s #%d", r.worker, r.server, r.kind, r.nth)
+	return fmt.Sprintf("%s %s %s %s #%d", r.flow, r.worker, r.server, r.kind, r.nth)
 }
 
 // writes reports whether the request changes the lake.
@@ -118,6 +133,21 @@ func plan(requests []request, crash bool) []planned {
 	return all
 }
 
+// without leaves out what another flow has as well, but not the merge: what it is
+// merged onto is another matter.
+func without(requests, known []request) []request {
+	had := map[request]bool{}
+	for _, r := range known {
+		r.flow = ""
+		had[r] = true
+	}
+	return slices.DeleteFunc(slices.Clone(requests), func(r request) bool {
+		merges := r.worker == publisher && r.writes()
+		r.flow = ""
+		return had[r] && !merges
+	})
+}
+
 // What stands in a path in the place of a name.
 var (
 	hash   = regexp.MustCompile(`/[0-9a-f]{64}`)
@@ -165,7 +195,7 @@ func kindOf(r fault.Request) string {
 
 // requestsOf numbers the requests of a log by their kinds. Of the polls there is
 // one: that which gives the task.
-func requestsOf(w worker, s server, log []fault.Request) []request {
+func requestsOf(of flow, w worker, s server, log []fault.Request) []request {
 	var all []request
 	count := map[string]int{}
 	for _, seen := range log {
@@ -174,7 +204,7 @@ func requestsOf(w worker, s server, log []fault.Request) []request {
 			continue
 		}
 		count[kind]++
-		all = append(all, request{w, s, kind, count[kind]})
+		all = append(all, request{of, w, s, kind, count[kind]})
 	}
 	return all
 }

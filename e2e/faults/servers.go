@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -11,11 +11,14 @@ import (
 	"perago/pkg/lakefs/lakefstest"
 )
 
-// memoryServers are both memory servers on sockets of their own.
-func memoryServers() (_ stack.Servers, stop func(), err error) {
-	lake := lakefstest.NewServer()
-	config := lake.Config()
-	servers := stack.Servers{AccessKeyID: config.AccessKeyID, SecretAccessKey: config.SecretAccessKey.Reveal()}
+// serversOf are the real servers that with-stack started, or the memory servers of
+// the tests on sockets of their own.
+func serversOf(memory string) (servers stack.Servers, stop func(), err error) {
+	if memory != "both" {
+		if servers, err = stack.FromEnv(); err != nil {
+			return servers, nil, err
+		}
+	}
 	var fronts []*http.Server
 	var serving sync.WaitGroup
 	stop = func() {
@@ -24,20 +27,32 @@ func memoryServers() (_ stack.Servers, stop func(), err error) {
 		}
 		serving.Wait()
 	}
-	serve := func(handler http.Handler) (string, error) {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return "", err
+	serve := func(handler http.Handler, url *string) {
+		listener, failed := net.Listen("tcp", "127.0.0.1:0")
+		if failed != nil {
+			err = failed
+			return
 		}
 		front := &http.Server{Handler: handler}
 		fronts = append(fronts, front)
 		serving.Go(func() { _ = front.Serve(listener) }) // until it is closed
-		return "http://" + listener.Addr().String(), nil
+		*url = "http://" + listener.Addr().String()
 	}
-	var first, second error
-	servers.ConductorURL, first = serve(conductortest.New(nil))
-	servers.LakeFSURL, second = serve(lake)
-	if err := errors.Join(first, second); err != nil {
+	switch memory {
+	case "", "both", "conductor", "lakefs":
+	default:
+		return servers, nil, fmt.Errorf("-memory is %q; it must be conductor, lakefs or both", memory)
+	}
+	if memory == "conductor" || memory == "both" {
+		serve(conductortest.New(nil), &servers.ConductorURL)
+	}
+	if memory == "lakefs" || memory == "both" {
+		lake := lakefstest.NewServer()
+		config := lake.Config()
+		servers.AccessKeyID, servers.SecretAccessKey = config.AccessKeyID, config.SecretAccessKey.Reveal()
+		serve(lake, &servers.LakeFSURL)
+	}
+	if err != nil {
 		stop()
 		return servers, nil, err
 	}
