@@ -114,7 +114,7 @@ func (l *lane) chain(ctx context.Context, of flow, p *planned) (got outcome, err
 	if err := l.prepare(ctx, passes[len(passes)-1]); err != nil {
 		return got, fmt.Errorf("the user task of %s: %w", id, err)
 	}
-	var hold *fault.Hold
+	var hold, second *fault.Hold
 	killed := make(chan error, 1)
 	if p != nil {
 		target := l.fleet[p.worker]
@@ -122,6 +122,9 @@ func (l *lane) chain(ctx context.Context, of flow, p *planned) (got outcome, err
 			return got, fmt.Errorf("workflow %s: no task for %s-worker: %w", id, p.worker, err)
 		}
 		hold = l.aim(ctx, target, *p, killed)
+		if p.second != nil {
+			second = l.fleet[p.second.worker].proxies[p.second.server].Arm(p.second.match(), p.second.fault)
+		}
 		target.gate.Open()
 	}
 	if err := l.end(ctx, id, &got); err != nil {
@@ -132,6 +135,9 @@ func (l *lane) chain(ctx context.Context, of flow, p *planned) (got outcome, err
 		if err := <-killed; err != nil {
 			return got, err
 		}
+	}
+	if second != nil && met(second) {
+		l.landed(ctx, &got, second)
 	}
 	for _, m := range l.fleet {
 		if err := m.idle(ctx); err != nil {
@@ -257,13 +263,28 @@ func (l *lane) aim(ctx context.Context, target *member, p planned, killed chan<-
 			return
 		}
 		err := target.kill()
-		held.Drop()
+		if p.kill != underWay {
+			held.Drop()
+		}
 		if err == nil {
 			err = target.start(l.options.binaries)
 		}
 		killed <- err
+		if p.kill == underWay {
+			time.Sleep(p.lands)
+			held.Pass()
+		}
 	}()
 	return held
+}
+
+func met(hold *fault.Hold) bool {
+	select {
+	case <-hold.Arrived():
+		return true
+	default:
+		return false
+	}
 }
 
 // landed waits until the server has done with what was late; false is a fault
@@ -465,7 +486,7 @@ func (l *lane) judgeBranches(ctx context.Context, got *outcome) error {
 			got.report(violation, "a branch that is no name of ours: %s", branch.Name)
 		case !strings.Contains(string(branch.Name), string(got.workflow.ID)):
 		case strings.Contains(said.String(), string(branch.Name)), failed:
-		case got.planned.fault.Server == fault.Later:
+		case got.planned.late():
 		default:
 			got.report(violation, "%s is left, and cleanup does not say why: %s", branch.Name, said.String())
 		}

@@ -22,8 +22,10 @@ type options struct {
 	seed uint64
 	// sample is how many cases are run, 0 is all.
 	sample int
-	only   *regexp.Regexp
-	lanes  int
+	// pairs is how many runs have two faults.
+	pairs int
+	only  *regexp.Regexp
+	lanes int
 	// binaries is the folder that the workers were built into.
 	binaries string
 	verbose  bool
@@ -43,6 +45,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&o.crash, "crash", false, "kill the worker at each request in place of the faults")
 	flags.Uint64Var(&o.seed, "seed", rand.Uint64()>>32, "the order of the cases")
 	flags.IntVar(&o.sample, "sample", 0, "how many cases, drawn by the seed; 0 is all")
+	flags.IntVar(&o.pairs, "pairs", 100, "how many cases with two faults, drawn by the seed")
 	only := flags.String("only", "", "run only the cases whose name matches this `regexp`")
 	flags.IntVar(&o.lanes, "lanes", 6, "how many cases at once")
 	flags.BoolVar(&o.verbose, "v", false, "print each case")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"slices"
@@ -68,6 +69,11 @@ type planned struct {
 	fault fault.Fault
 	// kill, when set, is a crash in place of a fault.
 	kill moment
+	// lands is how long after the kill a request lands that was under way.
+	lands time.Duration
+	// second is another fault in the same run; what the first one changes may leave
+	// it without its request.
+	second *planned
 	// once says that Conductor does not try again: then the step may fail, and must
 	// fail closed.
 	once bool
@@ -75,7 +81,7 @@ type planned struct {
 
 func (p planned) match() fault.Match {
 	kind := p.kind
-	if kind == pollOf(taskType(p.worker, false)) {
+	if p.polls() {
 		kind = pollOf(taskType(p.worker, p.once))
 	}
 	return fault.Match{Fits: func(seen fault.Request) bool { return kindOf(seen) == kind }, Nth: p.nth}
@@ -89,16 +95,28 @@ const (
 	before moment = "killed before"
 	// after: the server has answered, and the worker never gets the answer.
 	after moment = "killed after"
+	// underWay: the request reaches the server when the worker has long been dead,
+	// about when the next attempt is at work.
+	underWay moment = "killed under way"
 )
 
 func (p planned) String() string {
-	if p.kill != "" {
-		return fmt.Sprintf("%s %s", p.request, p.kill)
+	text := fmt.Sprintf("%s %s", p.request, p.fault.Name)
+	switch {
+	case p.kill != "":
+		text = fmt.Sprintf("%s %s", p.request, p.kill)
+	case p.once:
+		text += " once"
 	}
-	if p.once {
-		return fmt.Sprintf("%s %s once", p.request, p.fault.Name)
+	if p.second != nil {
+		text += " and " + p.second.String()
 	}
-	return fmt.Sprintf("%s %s", p.request, p.fault.Name)
+	return text
+}
+
+// late reports whether something may land after all else has ended.
+func (p planned) late() bool {
+	return p.fault.Server == fault.Later || p.kill == underWay || p.second != nil && p.second.late()
 }
 
 // veryLate lands when all that waits for it has given up.
@@ -108,27 +126,61 @@ func veryLate() fault.Fault {
 	return f
 }
 
-// plan is every case for the requests of a chain.
-func plan(requests []request, crash bool) []planned {
+// polls reports whether the request is the poll that takes the task.
+func (r request) polls() bool { return r.kind == pollOf(taskType(r.worker, false)) }
+
+// faultsOf are the faults that a request can meet.
+func (r request) faults() []fault.Fault {
+	all := fault.All()
+	if r.writes() {
+		all = append(all, veryLate())
+	}
+	return all
+}
+
+// plan is every case for the requests of a chain, and some pairs of faults.
+func plan(requests []request, pairs int, random *rand.Rand) []planned {
 	var all []planned
 	for _, r := range requests {
-		if crash {
-			all = append(all, planned{request: r, kill: before}, planned{request: r, kill: after})
-			continue
-		}
-		for _, f := range fault.All() {
+		for _, f := range r.faults() {
 			all = append(all, planned{request: r, fault: f})
-		}
-		if r.writes() {
-			all = append(all, planned{request: r, fault: veryLate()})
 		}
 		// Most faults are got over within the attempt, so that Conductor's retries
 		// make no difference. What may need one is tried without.
-		if r.writes() || r.kind == pollOf(taskType(r.worker, false)) {
+		if r.writes() || r.polls() {
 			for _, f := range []fault.Fault{fault.Dropped(), fault.Lost(), fault.Late(time.Second), fault.Garbled(), veryLate()} {
 				all = append(all, planned{request: r, fault: f, once: true})
 			}
 		}
+	}
+	pick := func(fits func(request) bool) planned {
+		for {
+			if r := requests[random.IntN(len(requests))]; fits(r) {
+				return planned{request: r, fault: r.faults()[random.IntN(len(r.faults()))]}
+			}
+		}
+	}
+	for range pairs {
+		first := pick(func(request) bool { return true })
+		// Which poll takes the task is known of the first one only.
+		second := pick(func(r request) bool { return !r.polls() })
+		if second.flow == again {
+			first.flow = again // it has all requests of the other
+		}
+		second.flow = first.flow
+		first.second = &second
+		all = append(all, first)
+	}
+	return all
+}
+
+// kills is every moment at which a worker can be killed.
+func kills(requests []request, random *rand.Rand) []planned {
+	var all []planned
+	for _, r := range requests {
+		// The lease is 8 s, and the next attempt waits a second.
+		lands := 8500*time.Millisecond + time.Duration(random.Int64N(int64(2*time.Second)))
+		all = append(all, planned{request: r, kill: before}, planned{request: r, kill: after}, planned{request: r, kill: underWay, lands: lands})
 	}
 	return all
 }

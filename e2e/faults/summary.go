@@ -96,7 +96,12 @@ func (r *runner) run(ctx context.Context) error {
 			fmt.Fprintln(r.out, request)
 		}
 	}
-	cases := r.choose(plan(requests, r.options.crash))
+	random := rand.New(rand.NewPCG(r.options.seed, 0))
+	all := plan(requests, r.options.pairs, random)
+	if r.options.crash {
+		all = kills(requests, random)
+	}
+	cases := r.choose(all, random)
 	expected := len(cases)
 	if r.requests < fewestRequests {
 		r.trouble("the chains have %d requests, and must have %d at least", r.requests, fewestRequests)
@@ -179,14 +184,14 @@ func (r *runner) record(ctx context.Context, l *lane) ([]request, error) {
 }
 
 // choose orders the cases by the seed and draws the sample.
-func (r *runner) choose(all []planned) []planned {
+func (r *runner) choose(all []planned, random *rand.Rand) []planned {
 	var cases []planned
 	for _, p := range all {
 		if r.options.only.MatchString(p.String()) {
 			cases = append(cases, p)
 		}
 	}
-	rand.New(rand.NewPCG(r.options.seed, 0)).Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
+	random.Shuffle(len(cases), func(i, j int) { cases[i], cases[j] = cases[j], cases[i] })
 	if n := r.options.sample; n > 0 && n < len(cases) {
 		cases = cases[:n]
 	}
