@@ -3,7 +3,6 @@ package model
 import (
 	"fmt"
 	"runtime"
-	"strings"
 	"time"
 )
 
@@ -213,21 +212,4 @@ func (r *role) end() {
 	for range r.live.arrived { //nolint:revive // It is closed when the program has ended.
 	}
 	r.live = nil
-}
-
-// event is one step of a schedule.
-type event struct {
-	actor, call string
-	fate        fate
-}
-
-func (e event) String() string { return fmt.Sprintf("%s %s %s", e.actor, e.call, e.fate) }
-
-// parseEvent reads a line of a schedule. A call may hold spaces.
-func parseEvent(line string) (event, error) {
-	words := strings.Fields(line)
-	if len(words) < 3 {
-		return event{}, fmt.Errorf("%q is not `actor call fate`", line)
-	}
-	return event{words[0], strings.Join(words[1:len(words)-1], " "), fate(words[len(words)-1])}, nil
 }

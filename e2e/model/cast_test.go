@@ -91,13 +91,6 @@ func definition(kind txn.TaskType, retries int) *txn.TaskDefinition {
 // chain is the workflow: a step's stage, publish and, if asked, cleanup.
 func chain(input txn.CommitID, stageRetries, publishRetries int, withCleanup bool) []step {
 	workspace := txn.Workspace{Repository: repository, Branch: target, RefType: "commit", Ref: input}
-	asJSON := func(value any) json.RawMessage {
-		raw, err := json.Marshal(value)
-		if err != nil {
-			panic(err)
-		}
-		return raw
-	}
 	staged := func(w *workflow) json.RawMessage {
 		var output struct {
 			Staged    json.RawMessage `json:"staged"`
@@ -118,6 +111,14 @@ func chain(input txn.CommitID, stageRetries, publishRetries int, withCleanup boo
 		steps = append(steps, step{cleanupRef, definition(txn.TypeCleanup, 1), staged})
 	}
 	return steps
+}
+
+func asJSON(value any) json.RawMessage {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return raw
 }
 
 // cancel is the failure workflow: a cleanup of the whole workflow.

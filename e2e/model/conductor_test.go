@@ -39,16 +39,16 @@ func (w *workflow) last(reference txn.ReferenceName) *txn.Task {
 	return nil
 }
 
-// conductor is a Conductor with the few workflows of a scenario, small enough to
+// conductorModel is a Conductor with the few workflows of a scenario, small enough to
 // be copied and hashed for every schedule. Retries come without delay, and a task
 // times out when a scenario says so. TestTheModelIsTheMemoryServer holds it to the
 // memory server.
-type conductor struct {
+type conductorModel struct {
 	workflows []*workflow
 }
 
-func (c *conductor) clone() *conductor {
-	copied := &conductor{workflows: make([]*workflow, len(c.workflows))}
+func (c *conductorModel) clone() *conductorModel {
+	copied := &conductorModel{workflows: make([]*workflow, len(c.workflows))}
 	for i, w := range c.workflows {
 		one := *w
 		one.tasks = slices.Clone(w.tasks)
@@ -58,7 +58,7 @@ func (c *conductor) clone() *conductor {
 }
 
 // digest is the hash of what anybody can read and what decides what comes next.
-func (c *conductor) digest() uint64 {
+func (c *conductorModel) digest() uint64 {
 	var sum uint64
 	for _, w := range c.workflows {
 		sum = sum*31 + hashOf(string(w.id), string(w.status)) + uint64(w.made)
@@ -74,7 +74,7 @@ func taskDigest(t txn.Task) uint64 {
 		uint64(t.RetryCount) + uint64(t.PollCount)<<8 + uint64(t.StartTime)<<16
 }
 
-func (c *conductor) find(id txn.TaskID) (*workflow, *txn.Task) {
+func (c *conductorModel) find(id txn.TaskID) (*workflow, *txn.Task) {
 	for _, w := range c.workflows {
 		for i := range w.tasks {
 			if w.tasks[i].ID == id {
@@ -85,7 +85,7 @@ func (c *conductor) find(id txn.TaskID) (*workflow, *txn.Task) {
 	return nil, nil
 }
 
-func (c *conductor) workflow(id txn.WorkflowID) *workflow {
+func (c *conductorModel) workflow(id txn.WorkflowID) *workflow {
 	for _, w := range c.workflows {
 		if w.id == id {
 			return w
@@ -99,7 +99,7 @@ func noSuch(what string) error {
 }
 
 // decide takes a workflow as far as it goes without a worker.
-func (c *conductor) decide(w *workflow) {
+func (c *conductorModel) decide(w *workflow) {
 	if w.status != txn.WorkflowRunning {
 		return
 	}
@@ -124,7 +124,8 @@ func (c *conductor) decide(w *workflow) {
 		}
 		w.close(status)
 		if w.failure != nil {
-			c.start(theCancel, w.failure)
+			id := fmt.Sprintf("%08x%s", len(c.workflows), theOne[8:])
+			c.start(txn.WorkflowID(id), w.failure)
 		}
 		return
 	}
@@ -134,7 +135,7 @@ func (c *conductor) decide(w *workflow) {
 func (w *workflow) schedule(s *step, retry int) {
 	w.made++
 	w.tasks = append(w.tasks, txn.Task{
-		ID:       txn.TaskID(fmt.Sprintf("%s-%d", s.reference, w.made)),
+		ID:       txn.TaskID(fmt.Sprintf("%s-%s-%d", w.id[:8], s.reference, w.made)),
 		Workflow: w.id, Type: s.definition.Name, ReferenceName: s.reference, Status: txn.TaskScheduled,
 		RetryCount: retry, Input: s.input(w), Definition: s.definition,
 	})
@@ -150,7 +151,7 @@ func (w *workflow) close(status txn.WorkflowStatus) {
 }
 
 // Poll hands out one task.
-func (c *conductor) Poll(_ context.Context, request txn.PollRequest) ([]txn.Task, error) {
+func (c *conductorModel) Poll(_ context.Context, request txn.PollRequest) ([]txn.Task, error) {
 	t := c.queued(request.Type)
 	if t == nil {
 		return nil, nil
@@ -165,7 +166,7 @@ func (c *conductor) Poll(_ context.Context, request txn.PollRequest) ([]txn.Task
 }
 
 // queued is the next task of a type; nil when there is none.
-func (c *conductor) queued(kind txn.TaskType) *txn.Task {
+func (c *conductorModel) queued(kind txn.TaskType) *txn.Task {
 	for _, w := range c.workflows {
 		for i := range w.tasks {
 			if w.tasks[i].Type == kind && w.tasks[i].Status == txn.TaskScheduled {
@@ -177,7 +178,7 @@ func (c *conductor) queued(kind txn.TaskType) *txn.Task {
 }
 
 // Task reads a task.
-func (c *conductor) Task(_ context.Context, id txn.TaskID) (txn.Task, error) {
+func (c *conductorModel) Task(_ context.Context, id txn.TaskID) (txn.Task, error) {
 	if _, t := c.find(id); t != nil {
 		return *t, nil
 	}
@@ -185,7 +186,7 @@ func (c *conductor) Task(_ context.Context, id txn.TaskID) (txn.Task, error) {
 }
 
 // WorkflowStatus reads a workflow's status.
-func (c *conductor) WorkflowStatus(_ context.Context, id txn.WorkflowID) (txn.WorkflowStatus, error) {
+func (c *conductorModel) WorkflowStatus(_ context.Context, id txn.WorkflowID) (txn.WorkflowStatus, error) {
 	if w := c.workflow(id); w != nil {
 		return w.status, nil
 	}
@@ -193,7 +194,7 @@ func (c *conductor) WorkflowStatus(_ context.Context, id txn.WorkflowID) (txn.Wo
 }
 
 // Workflow reads a workflow with its tasks.
-func (c *conductor) Workflow(_ context.Context, id txn.WorkflowID) (txn.Workflow, error) {
+func (c *conductorModel) Workflow(_ context.Context, id txn.WorkflowID) (txn.Workflow, error) {
 	if w := c.workflow(id); w != nil {
 		return txn.Workflow{ID: w.id, Name: "model", Status: w.status, Tasks: slices.Clone(w.tasks)}, nil
 	}
@@ -202,7 +203,7 @@ func (c *conductor) Workflow(_ context.Context, id txn.WorkflowID) (txn.Workflow
 
 // Update takes a worker's report: of a task that is over it is answered like any
 // other and ignored, and whose report it is nobody asks.
-func (c *conductor) Update(_ context.Context, result txn.TaskResult) error {
+func (c *conductorModel) Update(_ context.Context, result txn.TaskResult) error {
 	w, t := c.find(result.Task)
 	switch {
 	case c.workflow(result.Workflow) == nil:
@@ -224,28 +225,25 @@ func (c *conductor) Update(_ context.Context, result txn.TaskResult) error {
 	return nil
 }
 
-// theCancel is the failure workflow.
-const theCancel = txn.WorkflowID("1f8fad5b-d9cb-469f-a165-70867728950e")
-
-func (c *conductor) start(id txn.WorkflowID, steps []step) {
+func (c *conductorModel) start(id txn.WorkflowID, steps []step) {
 	w := &workflow{id: id, status: txn.WorkflowRunning, steps: steps}
 	c.workflows = append(c.workflows, w)
 	c.decide(w)
 }
 
 // timeOut is a response timeout.
-func (c *conductor) timeOut(id txn.TaskID) {
+func (c *conductorModel) timeOut(id txn.TaskID) {
 	w, t := c.find(id)
 	t.Status = txn.TaskTimedOut
 	c.decide(w)
 }
 
 // terminate ends a workflow from outside.
-func (c *conductor) terminate(id txn.WorkflowID) { c.workflow(id).close(txn.WorkflowTerminated) }
+func (c *conductorModel) terminate(id txn.WorkflowID) { c.workflow(id).close(txn.WorkflowTerminated) }
 
 // rerun begins anew at a task, which keeps its id, its retry count and its poll
 // count.
-func (c *conductor) rerun(id txn.TaskID) {
+func (c *conductorModel) rerun(id txn.TaskID) {
 	w, t := c.find(id)
 	at := slices.IndexFunc(w.tasks, func(t txn.Task) bool { return t.ID == id })
 	w.tasks = w.tasks[:at+1]
@@ -254,14 +252,14 @@ func (c *conductor) rerun(id txn.TaskID) {
 }
 
 // restart forgets every task and begins anew under the same id.
-func (c *conductor) restart(id txn.WorkflowID) {
+func (c *conductorModel) restart(id txn.WorkflowID) {
 	w := c.workflow(id)
 	w.tasks, w.status = nil, txn.WorkflowRunning
 	c.decide(w)
 }
 
 // retry schedules the failed task again, as a new task.
-func (c *conductor) retry(id txn.WorkflowID) {
+func (c *conductorModel) retry(id txn.WorkflowID) {
 	w := c.workflow(id)
 	for i := range w.steps {
 		t := w.last(w.steps[i].reference)

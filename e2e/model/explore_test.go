@@ -1,10 +1,6 @@
 package model
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "slices"
 
 // bounds are what the explorer stays within.
 type bounds struct {
@@ -32,23 +28,17 @@ type exploration struct {
 	over   bool
 }
 
+// failure is a schedule that broke a rule.
 type failure struct {
 	violation violation
-	schedule  []event
+	schedule  schedule
 }
 
-func (f failure) String() string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s\n", f.violation)
-	for _, e := range f.schedule {
-		fmt.Fprintf(&text, "\t%s\n", e)
-	}
-	return text.String()
-}
+func (f failure) String() string { return f.violation.Text + "\n" + f.schedule.String() }
 
 // visit is with what left of the bounds a state was come to, and by whose step;
 // nobody's when that one cannot go on.
-type visit struct{ preemptions, faults, last int }
+type visit struct{ preemptions, faults, last int8 }
 
 // covers reports whether all that can come after other can come after v, too:
 // with as much left, or with one preemption more to leave another actor for it.
@@ -66,9 +56,7 @@ func (v visit) covers(other visit) bool {
 func explore(s *scenario, b bounds, enough func(*exploration) bool) *exploration {
 	e := &exploration{found: map[rule]failure{}, visited: map[uint64][]visit{}, enough: enough}
 	e.from(s.begin(b))
-	for _, r := range s.roles {
-		r.end()
-	}
+	s.end()
 	e.states = len(e.visited)
 	e.visited = nil
 	return e
@@ -76,8 +64,8 @@ func explore(s *scenario, b bounds, enough func(*exploration) bool) *exploration
 
 func (e *exploration) from(s *state) {
 	for _, v := range s.broken() {
-		if before, known := e.found[v.Rule]; !known || s.events.length() < len(before.schedule) {
-			e.found[v.Rule] = failure{v, s.events.list()}
+		if before, known := e.found[v.Rule]; !known || s.events.length() < len(before.schedule.events) {
+			e.found[v.Rule] = failure{v, s.schedule(v.Rule)}
 		}
 	}
 	if e.over = e.over || e.enough != nil && e.enough(e); e.over {
@@ -111,7 +99,7 @@ func (e *exploration) from(s *state) {
 }
 
 func (e *exploration) seen(s *state) bool {
-	key, now := s.digest(), visit{s.preemptionsLeft, s.faultsLeft, s.last}
+	key, now := s.digest(), visit{int8(s.preemptionsLeft), int8(s.faultsLeft), int8(s.last)}
 	visits := e.visited[key]
 	if slices.ContainsFunc(visits, func(before visit) bool { return before.covers(now) }) {
 		return true

@@ -3,6 +3,7 @@ package model
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -233,6 +234,12 @@ func (p lakePort) DeleteObjects(_ context.Context, repo txn.Repository, branch t
 		return struct{}{}, w.lakefs.DeleteObjects(context.Background(), repo, branch, paths)
 	}, nothing)
 	return err
+}
+
+// Import is not in the model: to all that comes after it, what it staged is a
+// staged commit like another.
+func (p lakePort) Import(context.Context, txn.Repository, txn.Branch, txn.ImportSource, txn.Prefix, string, map[string]string) (txn.Commit, error) {
+	return txn.Commit{}, errors.ErrUnsupported
 }
 
 func (p lakePort) CreateCommit(_ context.Context, repo txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error) {

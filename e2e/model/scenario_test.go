@@ -20,34 +20,54 @@ type scenario struct {
 	before func(*cast)
 	cast   func(*cast)
 
+	// mirror, when it is there, has every call too.
+	mirror *mirror
+
+	mode     mode
+	without  string
 	roles    []*role
 	programs *automaton
 	base     *world
 }
 
+// mode is which publish fence holds.
+type mode string
+
+const (
+	soft mode = "soft"
+	hard mode = "hard"
+)
+
 // prepared is the scenario with its roles, and with the state that every schedule
 // begins with.
-func (s scenario) prepared(on *stand, hard bool, weak weakness) *scenario {
+func (s scenario) prepared(on *stand, m mode, without *protection) *scenario {
+	s.mode = m
+	weak := weakness{}
+	if without != nil {
+		s.without, weak = without.name, without.weakness
+	}
 	files := maps.Clone(inputTree)
-	if hard {
+	if m == hard {
 		files[txn.FenceFile] = string(fence.File())
 	}
-	w := newWorld(newLake(files), &conductor{})
+	w := newWorld(newLake(files), &conductorModel{})
 	w.conductor.start(theOne, chain(w.input, s.stageRetries, s.publishRetries, s.cleanup))
 	if s.cancel {
 		flow(w).failure = cancel()
 	}
+	if s.mirror != nil {
+		w.mirror = s.mirror
+		s.mirror.attach(w)
+	}
 	if s.before != nil {
 		c := newCast(on, weakness{})
 		s.before(c)
-		past := scenario{roles: c.roles, programs: &automaton{}, base: w}
+		past := &scenario{roles: c.roles, programs: &automaton{}, base: w}
 		first := past.begin(bounds{})
 		for choices := first.choices(); len(choices) > 0; choices = first.choices() {
 			first.take(choices[0])
 		}
-		for _, r := range c.roles {
-			r.end()
-		}
+		past.end()
 		w = first.world
 	}
 	c := newCast(on, weak)
@@ -58,8 +78,12 @@ func (s scenario) prepared(on *stand, hard bool, weak weakness) *scenario {
 
 // begin is the beginning of every schedule.
 func (s *scenario) begin(b bounds) *state {
+	w := s.base
+	if w.mirror == nil {
+		w = w.clone()
+	}
 	first := &state{
-		scenario: s, world: s.base.clone(), at: make([]*node, len(s.roles)), done: make([]int, len(s.roles)),
+		scenario: s, world: w, at: make([]*node, len(s.roles)), done: make([]int, len(s.roles)),
 		last: -1, preemptionsLeft: b.preemptions, faultsLeft: b.faults,
 	}
 	for i, r := range s.roles {
@@ -72,6 +96,13 @@ func (s *scenario) begin(b bounds) *state {
 		first.at[i] = r.first
 	}
 	return first
+}
+
+// end lets every program go.
+func (s *scenario) end() {
+	for _, r := range s.roles {
+		r.end()
+	}
 }
 
 // scenarios are all of them, on both fences.

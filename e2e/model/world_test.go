@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"perago/pkg/conductor/conductortest"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 )
@@ -20,11 +21,13 @@ const (
 // world is both servers, and what the rules need to know of the past.
 type world struct {
 	lake      *lake
-	conductor *conductor
+	conductor *conductorModel
 	// lakefs and server are who answers: the two above, or those together with the
 	// memory servers.
 	lakefs lakeServer
 	server conductorServer
+	// mirror are those memory servers; nil without them.
+	mirror *mirror
 	// input is the commit that the workflow started from.
 	input txn.CommitID
 	// replaced holds the tasks whose recorded end is the report of an attempt that
@@ -37,7 +40,7 @@ type world struct {
 	published, slipped bool
 }
 
-func newWorld(l *lake, c *conductor) *world {
+func newWorld(l *lake, c *conductorModel) *world {
 	return &world{lake: l, conductor: c, lakefs: l, server: c, input: l.branches[target].head, replaced: map[txn.TaskID]bool{}}
 }
 
@@ -69,8 +72,8 @@ const (
 	// ruleOutput: what a completed publish put out has the tree that the newest
 	// completed execution of the stage staged.
 	ruleOutput rule = "a completed publish put out the newest staged tree"
-	// ruleSilent: a race is never silent: what a completed publish put out stands
-	// on the head that it expected.
+	// ruleSilent: a race is never silent: between the input ref and what a completed
+	// publish put out, nobody else has committed.
 	ruleSilent rule = "a completed publish put out no raced commit"
 	// ruleNewest: no later commit of the step stands above it.
 	ruleNewest rule = "nothing of the step stands above its completed publication"
@@ -110,15 +113,56 @@ func (w *world) update(ctx context.Context, attempt txn.Attempt, fenced bool, re
 	return nil
 }
 
-// foreign commits to the target; without a path, nothing.
-func (w *world) foreign(path string) { w.lake.foreign(path) }
+// foreign is somebody who commits to the target; without a path, nothing.
+func (w *world) foreign(path string) {
+	w.lake.foreign(path)
+	if w.mirror != nil {
+		w.mirror.foreign(w.lake, path)
+	}
+}
 
 // timeOut and the others below are what Conductor's clock and operators do.
-func (w *world) timeOut(id txn.TaskID) { w.conductor.timeOut(id) }
-func (w *world) terminate()            { w.conductor.terminate(theOne) }
-func (w *world) rerun(id txn.TaskID)   { w.conductor.rerun(id) }
-func (w *world) restart()              { w.conductor.restart(theOne) }
-func (w *world) retry()                { w.conductor.retry(theOne) }
+func (w *world) timeOut(id txn.TaskID) {
+	if w.mirror != nil {
+		w.mirror.timeOut(w.conductor, id)
+	}
+	w.conductor.timeOut(id)
+	w.reflect(func(context.Context, *conductortest.Operator, txn.WorkflowID) error { return nil })
+}
+
+func (w *world) terminate() {
+	w.conductor.terminate(theOne)
+	w.reflect(func(ctx context.Context, o *conductortest.Operator, id txn.WorkflowID) error {
+		return o.Terminate(ctx, id, "model")
+	})
+}
+
+func (w *world) rerun(from txn.TaskID) {
+	w.conductor.rerun(from)
+	w.reflect(func(ctx context.Context, o *conductortest.Operator, id txn.WorkflowID) error {
+		return o.Rerun(ctx, id, w.mirror.tasks.there[from])
+	})
+}
+
+func (w *world) restart() {
+	w.conductor.restart(theOne)
+	w.reflect(func(ctx context.Context, o *conductortest.Operator, id txn.WorkflowID) error {
+		return o.Restart(ctx, id)
+	})
+}
+
+func (w *world) retry() {
+	w.conductor.retry(theOne)
+	w.reflect(func(ctx context.Context, o *conductortest.Operator, id txn.WorkflowID) error { return o.Retry(ctx, id) })
+}
+
+// reflect does to the mirror's workflow what was done to the model's, and compares.
+func (w *world) reflect(do func(context.Context, *conductortest.Operator, txn.WorkflowID) error) {
+	if w.mirror != nil {
+		w.mirror.must(do(context.Background(), w.mirror.operator, w.mirror.workflows.there[theOne]))
+		w.mirror.compareFlows(w.conductor)
+	}
+}
 
 // checkRepository holds the repository to the rules that are its own.
 func (w *world) checkRepository() []violation {
@@ -195,11 +239,11 @@ func (w *world) checkOutput(ctx context.Context, stage, publish txn.Task) (found
 		return found
 	}
 	w.published = true
-	if put.Metadata["perago.expected_head"] != string(put.Parents[0]) {
-		report(ruleSilent, "publish put out %s on %s, and expected %s", ref.Short(), put.Parents[0].Short(), put.Metadata["perago.expected_head"])
-	} else if below, reached, _ := w.lake.History(ctx, repository, ref, out.Staged.InputRef, txn.HistoryLimit); !reached ||
-		slices.ContainsFunc(below, func(c txn.Commit) bool { return c.Metadata["perago.logical_task_key"] != string(out.Staged.Key) }) {
-		report(ruleSilent, "publish put out %s, and below it is somebody else's commit", ref.Short())
+	below, _, _ := w.lake.History(ctx, repository, ref, out.Staged.InputRef, txn.HistoryLimit)
+	for _, c := range below {
+		if c.Metadata["perago.logical_task_key"] != string(out.Staged.Key) {
+			report(ruleSilent, "publish put out %s, and below it is %s, which is somebody else's", ref.Short(), c.ID.Short())
+		}
 	}
 	return found
 }
