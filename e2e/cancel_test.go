@@ -279,6 +279,34 @@ func TestNothingIsLeftOfAKilledWorker(t *testing.T) {
 	}
 }
 
+// A stage that is marked optional and fails lets the workflow go on with nulls.
+// The publish refuses them with the field named and asks lakeFS for nothing; the
+// cleanup has nothing to do.
+func TestOptionalStageThatFails(t *testing.T) {
+	t.Parallel()
+	f := newFleetOf(t, setup{files: map[string]string{"data/a": "0"}, without: "publish-worker"})
+	f.counted("prepare")
+	publish := f.behind("publish-worker", publishEnv)
+	before := len(publish.lake.Log())
+	tasks := step("prepare", "data/", "${workflow.input.workspace}", func(stage map[string]any) { stage["no_such"] = true })
+	tasks[1]["optional"] = true
+	tasks[2]["optional"] = true
+	workflow := f.completed(f.register("optional", tasks...), map[string]any{"workspace": f.workspace(f.first)})
+	failed := last(t, workflow, "prepare_publish")
+	if !strings.Contains(failed.Reason, "is missing or null; check the expression that fills it in the workflow definition") {
+		t.Errorf("%s", describe(workflow))
+	}
+	if o := outputOf(t, last(t, workflow, "prepare_cleanup")); len(o.Deleted)+len(o.Kept)+len(o.Errors) != 0 {
+		t.Errorf("cleanup put out %+v", o)
+	}
+	for _, request := range publish.lake.Log()[before:] {
+		if !strings.HasSuffix(request.Path, "/user") { // the readiness check
+			t.Errorf("the publish worker sent %s", request)
+		}
+	}
+	f.stop(publish.process)
+}
+
 func (e *ending) input() map[string]any { return map[string]any{"workspace": e.workspace(e.first)} }
 
 func (e *ending) step() []map[string]any {
