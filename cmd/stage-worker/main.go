@@ -14,7 +14,6 @@ import (
 	"perago/pkg/cleanup"
 	"perago/pkg/conductor"
 	"perago/pkg/lakefs"
-	"perago/pkg/projection"
 	"perago/pkg/stage"
 	"perago/pkg/telemetry"
 	"perago/pkg/txn"
@@ -69,15 +68,16 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		Lake: lakefs.Settling{Client: lake}, Root: root,
 		Identity:          process.Config.Identity(config.Conductor.ServerURL),
 		Allowed:           process.Config.Allowed(),
+		AllowedImports:    config.Stage.Imports(),
 		UploadConcurrency: config.Stage.UploadConcurrency,
 		NewExecutionID:    worker.NewExecutionID,
 		WorkflowURL:       process.Config.WorkflowURL(),
-		Staged: func(plan projection.Plan) {
-			process.Metrics.Staged("added", len(plan.Added))
-			process.Metrics.Staged("changed", len(plan.Changed))
-			process.Metrics.Staged("removed", len(plan.Removed))
-			process.Metrics.Staged("unchanged", plan.Unchanged)
-			process.Metrics.StagedBytes(plan.Bytes)
+		Staged: func(staged txn.Staged) {
+			process.Metrics.Staged("added", staged.Added)
+			process.Metrics.Staged("changed", staged.Changed)
+			process.Metrics.Staged("removed", staged.Removed)
+			process.Metrics.Staged("unchanged", staged.Unchanged)
+			process.Metrics.StagedBytes(staged.Bytes)
 		},
 	}
 	directories := &cleanup.Directories{

@@ -94,14 +94,6 @@ func TestInputFields(t *testing.T) {
 		}
 		same(t, "docs/tasks.md, input of "+c.table, documented, strings.Split(list, ", "))
 	}
-	// What the page says is not supported is refused by name.
-	for field, input := range map[string]string{
-		"source.import": `{"workspace": ` + workspace + `, "prefix": "data/", "source": {"import": "s3://x"}}`,
-	} {
-		if err := stageInput(input); err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "not supported by this version") {
-			t.Errorf("%s: got %v; the documents say that this version does not support it", field, err)
-		}
-	}
 }
 
 // The fields of the outputs are those of the structs, with their types.
@@ -240,6 +232,7 @@ var actions = map[string]string{
 	"CreateBranch": "fs:CreateBranch", "DeleteBranch": "fs:DeleteBranch",
 	"Upload": "fs:WriteObject", "DeleteObjects": "fs:DeleteObject",
 	"HookRuns":     "ci:ReadAction",
+	"Import":       "fs:ImportFromStorage",
 	"CreateCommit": "fs:CreateCommit", "CommitTree": "fs:CreateCommit", "CommitUnchanged": "fs:CreateCommit", "Merge": "fs:CreateCommit",
 }
 

@@ -143,6 +143,14 @@ var calls = []struct {
 		_, err := c.Merge(ctx, txn.Merge{Repository: repo, Source: id("a"), Destination: main, Message: "m", Metadata: map[string]string{"k": "v"}})
 		return err
 	}},
+	{startImport, `{"id":"i"}`, 202, func(ctx context.Context, c *Client) error {
+		_, err := c.startImport(ctx, repo, main, "s3://bucket/x/", "data/", "m", map[string]string{"k": "v"})
+		return err
+	}},
+	{importStatus, `{"completed":true,"update_time":"2026-03-01T00:00:00Z","commit":` + commitJSON("a", "b") + `}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.imported(ctx, repo, main, "i")
+		return err
+	}},
 	{getProtection, `[]`, 200, func(ctx context.Context, c *Client) error {
 		_, _, err := c.protection(ctx, repo)
 		return err

@@ -24,6 +24,8 @@ const (
 	mergeCommit      operation = "merge"
 	createRepository operation = "create repository"
 	getProtection    operation = "get branch protection"
+	startImport      operation = "start import"
+	importStatus     operation = "import status"
 	setProtection    operation = "set branch protection"
 )
 
@@ -34,6 +36,7 @@ var once = map[operation]bool{
 	createCommit:     true,
 	mergeCommit:      true,
 	createRepository: true,
+	startImport:      true,
 	// Against a version: done again, it is refused.
 	setProtection: true,
 }
@@ -54,6 +57,7 @@ var repeated = map[operation]bool{
 	listRuns:         true,
 	listHookRuns:     true,
 	getProtection:    true,
+	importStatus:     true,
 	uploadObject:     true,
 	deleteObjects:    true,
 	deleteBranch:     true,

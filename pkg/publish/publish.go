@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -329,14 +330,14 @@ func (e *execution) decide(ctx context.Context, first bool) (txn.PublishDecision
 	return txn.DecidePublish(facts)
 }
 
-// otherBranches reports whether another execution of the step left a branch. A
-// no-op has none of its own.
+// otherBranches reports whether another execution of the step left a branch. The
+// only branch of a no-op's own is the one onto which it imported what was there.
 func (e *execution) otherBranches(ctx context.Context) (bool, error) {
 	branches, err := e.Lake.Branches(ctx, e.step.Repository, txn.StepBranches(e.Identity, e.step.Workflow, e.step.Key))
 	if err != nil {
 		return false, fmt.Errorf("list the branches of this step: %w", err)
 	}
-	return len(branches) > 0, nil
+	return slices.ContainsFunc(branches, func(b txn.BranchHead) bool { return b.Name != e.input.Staged.StagingBranch }), nil
 }
 
 func (e *execution) nothing() *txn.Publication {

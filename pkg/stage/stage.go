@@ -26,6 +26,10 @@ type Lake interface {
 	Upload(ctx context.Context, repository txn.Repository, branch txn.Branch, path string, content txn.Content) (txn.Object, error)
 	// DeleteObjects fails when any path could not be removed. It may be repeated.
 	DeleteObjects(ctx context.Context, repository txn.Repository, branch txn.Branch, paths []string) error
+	// Import makes the objects of an object-store prefix those under destination,
+	// in one commit, and moves no data. txn.ErrUnknownOutcome says that it may still
+	// come.
+	Import(ctx context.Context, repository txn.Repository, branch txn.Branch, source txn.ImportSource, destination txn.Prefix, message string, metadata map[string]string) (txn.Commit, error)
 	// CreateCommit commits what the branch holds; txn.ErrUnknownOutcome says that
 	// reading did not settle it.
 	CreateCommit(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
@@ -42,8 +46,9 @@ type Attempt interface {
 
 // Config is the stage worker's own configuration.
 type Config struct {
-	WorkspaceRoot     string `env:"PERAGO_WORKSPACE_ROOT,required" desc:"Directory under which user workers write their files, as <root>/<workflow id>/<task id>/, and checkouts go; the same path on every host that shares it"`
-	UploadConcurrency int    `env:"PERAGO_UPLOAD_CONCURRENCY,default=16" desc:"Uploads at once, or downloads of a checkout, for each task"`
+	WorkspaceRoot     string   `env:"PERAGO_WORKSPACE_ROOT,required" desc:"Directory under which user workers write their files, as <root>/<workflow id>/<task id>/, and checkouts go; the same path on every host that shares it"`
+	UploadConcurrency int      `env:"PERAGO_UPLOAD_CONCURRENCY,default=16" desc:"Uploads at once, or downloads of a checkout, for each task"`
+	AllowedImports    []string `env:"PERAGO_ALLOWED_IMPORTS,default=*" desc:"Object-store prefixes that a task may import from, as URIs separated by commas; * allows all that lakeFS can read, none allows nothing"`
 }
 
 // Validate reports every fault of the configuration.
@@ -59,7 +64,20 @@ func (c Config) Validate() []error {
 	if c.UploadConcurrency < 1 || c.UploadConcurrency > 1024 {
 		faults = append(faults, fmt.Errorf("PERAGO_UPLOAD_CONCURRENCY is %d; it must be between 1 and 1024", c.UploadConcurrency))
 	}
+	if _, err := txn.ParseImportList(c.AllowedImports); err != nil {
+		faults = append(faults, fmt.Errorf("PERAGO_ALLOWED_IMPORTS is not usable: %w", err))
+	}
 	return faults
+}
+
+// Imports is the list of object-store prefixes a task may import from. An invalid
+// configuration allows none.
+func (c Config) Imports() txn.ImportList {
+	list, err := txn.ParseImportList(c.AllowedImports)
+	if err != nil {
+		return nil
+	}
+	return list
 }
 
 // Stager runs perago_stage tasks. It keeps no state between them.
@@ -68,6 +86,8 @@ type Stager struct {
 	Root     *os.Root
 	Identity txn.ConductorIdentity
 	Allowed  txn.AllowList
+	// AllowedImports is what may be imported.
+	AllowedImports txn.ImportList
 	// UploadConcurrency is how many uploads one task has under way.
 	UploadConcurrency int
 	// NewExecutionID gives a fresh UUIDv7.
@@ -75,7 +95,7 @@ type Stager struct {
 	// WorkflowURL is a workflow's page in Conductor's UI; nil when there is none.
 	WorkflowURL func(txn.WorkflowID) string
 	// Staged counts what was staged; nil when nobody counts.
-	Staged func(plan projection.Plan)
+	Staged func(staged txn.Staged)
 }
 
 // Result is what the task's output says.
@@ -106,52 +126,56 @@ func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Resul
 	if err != nil {
 		return Result{}, err
 	}
-	if run.input.ReadOnly {
+	switch {
+	case run.input.ReadOnly:
 		run.staged.ReadOnly = true
 		return run.finish(ctx)
+	case run.input.Import != "":
+		return run.runImport(ctx)
 	}
+	return run.runDirectory(ctx)
+}
 
-	end = attempt.Phase("scan")
-	entries, err := projection.Scan(ctx, s.Root, run.directory)
+// runDirectory is Try from the files of a directory.
+func (e *execution) runDirectory(ctx context.Context) (Result, error) {
+	end := e.attempt.Phase("scan")
+	entries, err := projection.Scan(ctx, e.Root, e.directory)
 	end()
 	if err != nil {
-		return Result{}, fmt.Errorf("scan %s: %w", run.input.Directory, err)
+		return Result{}, fmt.Errorf("scan %s: %w", e.input.Directory, err)
 	}
-	if len(entries) == 0 && !run.input.AllowEmpty {
-		return Result{}, fmt.Errorf("%s holds no files, which would remove everything under %s; if that is meant, set allow_empty: true", run.input.Directory, run.input.Prefix)
+	if len(entries) == 0 && !e.input.AllowEmpty {
+		return Result{}, fmt.Errorf("%s holds no files, which would remove everything under %s; if that is meant, set allow_empty: true", e.input.Directory, e.input.Prefix)
 	}
 
-	violations := run.guardrails.Check(projection.Paths(entries))
+	violations := e.guardrails.Check(projection.Paths(entries))
 	// What is removed is not known yet; all violations belong into one message.
-	if len(violations) > 0 && !run.guardrails.Bounded() {
+	if len(violations) > 0 && !e.guardrails.Bounded() {
 		return refused(violations)
 	}
 
-	end = attempt.Phase("compare")
-	remote := s.Lake.Objects(ctx, run.repository(), run.staged.InputRef, run.input.Prefix)
-	plan, err := projection.Diff(ctx, run.input.Prefix, entries, remote, projection.Hasher(s.Root, run.directory), runtime.GOMAXPROCS(0))
+	end = e.attempt.Phase("compare")
+	remote := e.Lake.Objects(ctx, e.repository(), e.staged.InputRef, e.input.Prefix)
+	plan, err := projection.Diff(ctx, e.input.Prefix, entries, remote, projection.Hasher(e.Root, e.directory), runtime.GOMAXPROCS(0))
 	end()
 	if err != nil {
-		return Result{}, fmt.Errorf("compare %s with %s at %s: %w", run.input.Directory, run.input.Prefix, run.staged.InputRef.Short(), err)
+		return Result{}, fmt.Errorf("compare %s with %s at %s: %w", e.input.Directory, e.input.Prefix, e.staged.InputRef.Short(), err)
 	}
 	held := len(plan.Removed) + len(plan.Changed) + plan.Unchanged
-	if violations = append(violations, run.guardrails.CheckRemoved(len(plan.Removed), held)...); len(violations) > 0 {
+	if violations = append(violations, e.guardrails.CheckRemoved(len(plan.Removed), held)...); len(violations) > 0 {
 		return refused(violations)
 	}
-	run.staged.Added, run.staged.Changed = len(plan.Added), len(plan.Changed)
-	run.staged.Removed, run.staged.Unchanged = len(plan.Removed), plan.Unchanged
+	e.staged.Added, e.staged.Changed = len(plan.Added), len(plan.Changed)
+	e.staged.Removed, e.staged.Unchanged = len(plan.Removed), plan.Unchanged
 	if plan.Empty() {
-		run.staged.NoOp = true
-		return run.finish(ctx)
+		e.staged.NoOp = true
+		return e.finish(ctx)
 	}
 
-	if err := run.apply(ctx, plan); err != nil {
+	if err := e.apply(ctx, plan); err != nil {
 		return Result{}, err
 	}
-	if s.Staged != nil {
-		s.Staged(plan)
-	}
-	return run.finish(ctx)
+	return e.finish(ctx)
 }
 
 func refused(violations []projection.Violation) (Result, error) {
@@ -166,7 +190,9 @@ type execution struct {
 	input      txn.StageInput
 	guardrails projection.Guardrails
 	directory  string
-	staged     txn.Staged
+	// base is the input ref's commit.
+	base   txn.Commit
+	staged txn.Staged
 }
 
 // prepare checks the input whole, asks the fence, and requires that the input
@@ -180,7 +206,12 @@ func (s *Stager) prepare(ctx context.Context, task txn.Task, attempt Attempt) (*
 	if run.guardrails, err = projection.NewGuardrails(input.Guardrails); err != nil {
 		return nil, err
 	}
-	if !input.ReadOnly {
+	switch {
+	case input.Import != "":
+		if !s.AllowedImports.Allows(input.Import) {
+			return nil, txn.Terminalf("source.import", "%s is not in PERAGO_ALLOWED_IMPORTS of this worker", input.Import)
+		}
+	case !input.ReadOnly:
 		if run.directory, err = txn.SourceDirectory(s.Root.Name(), task.Workflow, input.Directory); err != nil {
 			return nil, err
 		}
@@ -199,7 +230,7 @@ func (s *Stager) prepare(ctx context.Context, task txn.Task, attempt Attempt) (*
 		Task: task.ID, RetryCount: task.RetryCount, PollCount: task.PollCount, StartTime: task.StartTime,
 		Execution: id,
 	}
-	_, err = s.Lake.Commit(ctx, run.repository(), input.Workspace.Ref)
+	run.base, err = s.Lake.Commit(ctx, run.repository(), input.Workspace.Ref)
 	switch {
 	case errors.Is(err, txn.ErrNotFound), errors.Is(err, txn.ErrGone):
 		return nil, errors.Join(txn.Terminalf("workspace.ref", "%s holds no commit %s; start a new workflow from a commit that `perago ref` prints", input.Workspace.Repository, input.Workspace.Ref), err)
@@ -241,18 +272,30 @@ func (e *execution) apply(ctx context.Context, plan projection.Plan) error {
 
 	end = e.attempt.Phase("commit")
 	defer end()
-	record := txn.Record{
-		Phase: txn.PhaseTry, Key: e.staged.Key, Workflow: e.task.Workflow,
-		Task: e.task.ID, RetryCount: e.task.RetryCount, Execution: e.staged.Execution,
-		InputRef: e.staged.InputRef, TargetBranch: e.staged.Branch, Prefix: e.staged.Prefix, StagingBranch: branch,
-	}
-	message := fmt.Sprintf("Stage %s of %s for %s", e.task.ReferenceName, e.input.Prefix, e.staged.Branch)
-	commit, err := e.Lake.CreateCommit(ctx, e.repository(), branch, message, record.Metadata(e.workflowURL()))
+	commit, err := e.Lake.CreateCommit(ctx, e.repository(), branch, e.message(), e.metadata())
 	if err != nil {
 		return fmt.Errorf("commit %s: %w", branch, err)
 	}
+	return e.commit(commit)
+}
+
+func (e *execution) message() string {
+	return fmt.Sprintf("Stage %s of %s for %s", e.task.ReferenceName, e.input.Prefix, e.staged.Branch)
+}
+
+// metadata is that of the try commit, on the branch of this execution.
+func (e *execution) metadata() map[string]string {
+	return txn.Record{
+		Phase: txn.PhaseTry, Key: e.staged.Key, Workflow: e.task.Workflow,
+		Task: e.task.ID, RetryCount: e.task.RetryCount, Execution: e.staged.Execution,
+		InputRef: e.staged.InputRef, TargetBranch: e.staged.Branch, Prefix: e.staged.Prefix, StagingBranch: e.staged.StagingBranch,
+	}.Metadata(e.workflowURL())
+}
+
+// commit takes a commit for the staged one: nobody else has written the branch.
+func (e *execution) commit(commit txn.Commit) error {
 	if len(commit.Parents) != 1 || commit.Parents[0] != e.staged.InputRef {
-		return fmt.Errorf("the commit %s of %s has parents %v, not the input ref alone; somebody else wrote the branch", commit.ID, branch, commit.Parents)
+		return fmt.Errorf("the commit %s of %s has parents %v, not the input ref alone; somebody else wrote the branch", commit.ID, e.staged.StagingBranch, commit.Parents)
 	}
 	e.staged.Commit = commit.ID
 	return nil
@@ -288,6 +331,9 @@ func (e *execution) createBranch(ctx context.Context) error {
 func (e *execution) finish(ctx context.Context) (Result, error) {
 	if err := e.attempt.Current(ctx); err != nil {
 		return Result{}, err
+	}
+	if e.Staged != nil && e.staged.Commit != e.staged.InputRef {
+		e.Staged(e.staged)
 	}
 	return Result{Workspace: e.input.Workspace, Staged: e.staged}, nil
 }

@@ -94,9 +94,11 @@ func checkTarget(field string, branch Branch) error {
 type StageInput struct {
 	Workspace Workspace
 	Prefix    Prefix
-	// Directory is the absolute path of the projection's source; empty when the
-	// step is read-only.
+	// Directory is the absolute path of the projection's source, Import the
+	// object-store prefix that is taken as it is. One of them is set, or none when
+	// the step is read-only.
 	Directory string
+	Import    ImportSource
 	// ReadOnly steps have no source, and nothing is scanned.
 	ReadOnly   bool
 	AllowEmpty bool
@@ -140,19 +142,13 @@ func ParseStageInput(raw json.RawMessage, allowed AllowList) (StageInput, error)
 		}
 		return input, nil
 	}
-	input.Directory, err = parseSource(d.fields["source"])
-	return input, err
-}
-
-func parseSource(raw json.RawMessage) (string, error) {
-	source, err := parseDocument("source", raw, []string{"directory", "import"})
-	if err != nil {
-		return "", err
+	if input.Directory, input.Import, err = parseSource(d.fields["source"]); err != nil {
+		return StageInput{}, err
 	}
-	if _, ok := source.fields["import"]; ok {
-		return "", Terminalf("source.import", "is not supported by this version; use source.directory")
+	if input.Import != "" && input.Prefix == "" {
+		return StageInput{}, Terminalf("prefix", "is the root, which an import cannot replace: it would take the repository's hooks with it; choose a prefix")
 	}
-	return source.text("directory")
+	return input, nil
 }
 
 // SourceDirectory checks where a source directory lies, by its text alone: it is

@@ -30,6 +30,9 @@ type Subject struct {
 	Config lakefs.Config
 	// Transport carries the requests; nil is a connection.
 	Transport http.RoundTripper
+	// ImportDirectory is where the test may write what lakeFS can import, as
+	// local://<ImportDirectory>/...
+	ImportDirectory string
 }
 
 // actionFile is an action file with one hook for merges, which runs Lua. branches
@@ -81,6 +84,11 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"listing: a prefix is a string, not a directory", (*suite).prefix},
 		{"listing: of a commit, untouched by what is uploaded later", (*suite).listingOfCommit},
 		{"object: one that is not there is 404", (*suite).objectMissing},
+		{"import: replaces a prefix with what the store holds, in one commit, and moves no data", (*suite).imports},
+		{"import: the same again is a commit with the same tree", (*suite).importUnchanged},
+		{"import: a destination without its slash takes siblings with it", (*suite).importSiblings},
+		{"import: from a local store leaves names that begin with a dot out", (*suite).importHidden},
+		{"import: what goes wrong after the start is in the status, and nothing is committed", (*suite).importErrors},
 		{"bulk delete: 1000 paths and no more, missing ones are fine", (*suite).bulkDelete},
 		{"bulk delete: on a branch or in a repository that is not there is 200 and no error", (*suite).bulkDeleteMissing},
 		{"tree id: two uploads of equal bytes differ", (*suite).treeIDs},

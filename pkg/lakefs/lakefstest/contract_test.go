@@ -18,7 +18,7 @@ func TestContract(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		server := NewServer()
 		Contract(t, func(*testing.T) Subject {
-			return Subject{Config: server.Config(), Transport: server.Transport()}
+			return Subject{Config: server.Config(), Transport: server.Transport(), ImportDirectory: t.TempDir()}
 		})
 	})
 	if stack.Short(t) {
@@ -32,7 +32,7 @@ func TestContract(t *testing.T) {
 			return Subject{Config: lakefs.Config{
 				Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID,
 				SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
-			}, Transport: transport}
+			}, Transport: transport, ImportDirectory: servers.ImportDir}
 		})
 	})
 }

@@ -41,8 +41,10 @@ type Server struct {
 	repositories map[string]*repository
 	// namespaces are the storage namespaces in use.
 	namespaces map[string]bool
-	objects    int
-	runs       int64
+	// imports are those that were started, by their ids.
+	imports map[string]*imported
+	objects int
+	runs    int64
 }
 
 // PreMerge is what a pre-merge hook sees.
@@ -60,7 +62,7 @@ type PreMerge struct {
 func NewServer() *Server {
 	s := &Server{
 		key: "memory-access-key-id", secret: "memory-secret-access-key",
-		repositories: map[string]*repository{}, namespaces: map[string]bool{},
+		repositories: map[string]*repository{}, namespaces: map[string]bool{}, imports: map[string]*imported{},
 	}
 	s.routes()
 	return s
@@ -174,6 +176,8 @@ func (s *Server) routes() {
 		"POST /repositories/{repository}/branches/{branch}/commits":        (*Server).commit,
 		"POST /repositories/{repository}/branches/{branch}/objects":        (*Server).upload,
 		"POST /repositories/{repository}/branches/{branch}/objects/delete": (*Server).deleteObjects,
+		"POST /repositories/{repository}/branches/{branch}/import":         (*Server).startImport,
+		"GET /repositories/{repository}/branches/{branch}/import":          (*Server).importStatus,
 		"GET /repositories/{repository}/commits/{reference}":               (*Server).getCommit,
 		"GET /repositories/{repository}/refs/{reference}/commits":          (*Server).log,
 		"GET /repositories/{repository}/refs/{reference}/objects/ls":       (*Server).listObjects,
