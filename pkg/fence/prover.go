@@ -8,9 +8,6 @@ import (
 	"perago/pkg/txn"
 )
 
-// provenLimit is how many confirm commits are asked for a run of the fence.
-const provenLimit = 8
-
 // Prover tells whether the hard fence is known to hold for a merge.
 type Prover struct {
 	Lake ProverLake
@@ -32,14 +29,7 @@ func (p Prover) Proven(ctx context.Context, repo txn.Repository, target txn.Bran
 	if !p.carries(ctx, repo, source) {
 		return false
 	}
-	var confirms []txn.CommitID
-	for _, commit := range onTarget {
-		record, err := txn.ParseRecord(commit.Metadata)
-		if err == nil && record.Phase == txn.PhaseConfirm && record.TargetBranch == target && len(confirms) < provenLimit {
-			confirms = append(confirms, commit.ID)
-		}
-	}
-	for _, commit := range confirms {
+	for _, commit := range txn.FenceWitnesses(target, onTarget) {
 		if runs, err := p.Lake.HookRuns(ctx, repo, commit); err == nil && txn.FenceOf(runs) == txn.FenceHard {
 			return true
 		}

@@ -99,9 +99,6 @@ func (e *execution) carriesFence(ctx context.Context, commit txn.CommitID) (bool
 	return true, nil
 }
 
-// provenLimit is how many confirm commits are asked for a run of the fence.
-const provenLimit = 8
-
 // fenceProven reports whether the hard fence is known to hold for a merge of
 // this source: the source carries the known file, and lakeFS has run it to
 // completion for some confirm commit on the target: the newest ones after the
@@ -111,16 +108,12 @@ func (e *execution) fenceProven(ctx context.Context, source txn.CommitID) bool {
 	if carries, err := e.carriesFence(ctx, source); err != nil || !carries {
 		return false
 	}
-	commits := e.history[:min(len(e.history), provenLimit)]
+	commits := e.history
 	if input, err := e.Lake.Commit(ctx, e.step.Repository, e.step.InputRef); err == nil {
 		commits = append(slices.Clone(commits), input)
 	}
-	for _, commit := range commits {
-		record, err := txn.ParseRecord(commit.Metadata)
-		if err != nil || record.Phase != txn.PhaseConfirm || record.TargetBranch != e.step.Branch {
-			continue
-		}
-		if runs, err := e.Lake.HookRuns(ctx, e.step.Repository, commit.ID); err == nil && txn.FenceOf(runs) == txn.FenceHard {
+	for _, commit := range txn.FenceWitnesses(e.step.Branch, commits) {
+		if runs, err := e.Lake.HookRuns(ctx, e.step.Repository, commit); err == nil && txn.FenceOf(runs) == txn.FenceHard {
 			return true
 		}
 	}

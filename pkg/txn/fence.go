@@ -35,3 +35,20 @@ func FenceOf(runs []HookRun) Fence {
 	}
 	return FenceSoft
 }
+
+// fenceWitnesses is how many confirm commits are asked for a run of the fence.
+const fenceWitnesses = 8
+
+// FenceWitnesses are the commits, of those on a target, newest first, whose hook
+// runs can show that the hard fence is asked there: its newest confirm commits, a
+// few of them.
+func FenceWitnesses(target Branch, onTarget []Commit) []CommitID {
+	var witnesses []CommitID
+	for _, commit := range onTarget {
+		record, err := ParseRecord(commit.Metadata)
+		if err == nil && record.Phase == PhaseConfirm && record.TargetBranch == target && len(witnesses) < fenceWitnesses {
+			witnesses = append(witnesses, commit.ID)
+		}
+	}
+	return witnesses
+}

@@ -1,6 +1,10 @@
 package txn
 
-import "testing"
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
 
 func TestFenceOf(t *testing.T) {
 	t.Parallel()
@@ -22,5 +26,25 @@ func TestFenceOf(t *testing.T) {
 		if got := FenceOf(c.runs); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
+	}
+}
+
+func TestFenceWitnesses(t *testing.T) {
+	t.Parallel()
+	on := []Commit{
+		foreign("foreign", "p0"),
+		confirm("elsewhere", "A", func(r *Record) { r.TargetBranch = "dev" }),
+		confirm("try", "A", func(r *Record) { r.Phase = PhaseTry }),
+	}
+	var want []CommitID
+	for i := range 10 {
+		name := fmt.Sprintf("p%d", i)
+		on = append(on, confirm(name, "A"))
+		if i < 8 {
+			want = append(want, id(name))
+		}
+	}
+	if got := FenceWitnesses("main", on); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
