@@ -403,7 +403,7 @@ func (l *lane) judge(ctx context.Context, got *outcome, from txn.CommitID, passe
 	if err != nil {
 		return err
 	}
-	published := len(commits) == len(passes) && maps.Equal(tree, wanted(passes[len(passes)-1]))
+	published := len(commits) == len(passes) && maps.Equal(tree, l.wanted(passes[len(passes)-1]))
 
 	got.completed = got.workflow.Status == txn.WorkflowCompleted
 	switch {
@@ -422,7 +422,7 @@ func (l *lane) judge(ctx context.Context, got *outcome, from txn.CommitID, passe
 		got.report(lost, "the workflow is %s", got.workflow.Status)
 	default:
 		// Unless the last pass is published, the one before is.
-		whole := published || len(commits) == len(passes)-1 && (len(commits) == 0 || maps.Equal(tree, wanted(passes[len(commits)-1])))
+		whole := published || len(commits) == len(passes)-1 && (len(commits) == 0 || maps.Equal(tree, l.wanted(passes[len(commits)-1])))
 		l.judgeFailed(got, whole)
 	}
 	return l.judgeBranches(ctx, got)
@@ -495,9 +495,9 @@ func (l *lane) judgeBranches(ctx context.Context, got *outcome) error {
 }
 
 // wanted is the whole tree after a publication, path to checksum.
-func wanted(files map[string]string) map[string]string {
+func (l *lane) wanted(files map[string]string) map[string]string {
 	tree := map[string]string{}
-	for path, content := range outside {
+	for path, content := range l.outside() {
 		tree[path] = sum(content)
 	}
 	for path, content := range files {

@@ -14,6 +14,7 @@ import (
 
 	"perago/e2e/stack"
 	"perago/pkg/fault"
+	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 )
 
@@ -89,6 +90,24 @@ func TestNothingTestedIsNoSuccess(t *testing.T) {
 	}
 	if code := run(t.Context(), []string{"-only", "("}, &out, &errs); code != 2 {
 		t.Errorf("exit code %d for an expression that is none", code)
+	}
+}
+
+// Without the hard fence a merge that lands when the next attempt has published is
+// a second publication. That is what the fence is for, and it must be seen here.
+func TestTheFenceIsMissed(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]int{"": 0, "-soft": 1} {
+		var out, errs bytes.Buffer
+		all := append(strings.Fields(args), "-memory", "both", "-lanes", "1", "-only", "^plain publish .*merge/main #1 very-late$", "-binaries", binaries)
+		if code := run(t.Context(), all, &out, &errs); code != want {
+			t.Errorf("exit code %d with %q, want %d:\n%s%s", code, args, want, out.String(), errs.String())
+		}
+		for _, said := range []string{string(lakefstest.RuleParent), string(lakefstest.RuleOnce), "2 commits on the branch, want 1"} {
+			if strings.Contains(out.String(), said) != (want == 1) {
+				t.Errorf("with %q it says of %q:\n%s", args, said, out.String())
+			}
+		}
 	}
 }
 

@@ -119,14 +119,20 @@ func newLane(ctx context.Context, name string, once bool, servers stack.Servers,
 }
 
 // outside is the part of the tree that no step owns.
-var outside = map[string]string{"README": "not of the step", "data.json": "not of the step either", txn.FenceFile: string(fence.File())}
+func (l *lane) outside() map[string]string {
+	files := map[string]string{"README": "not of the step", "data.json": "not of the step either"}
+	if !l.options.soft {
+		files[txn.FenceFile] = string(fence.File())
+	}
+	return files
+}
 
 func (l *lane) makeRepository(ctx context.Context) error {
 	if err := l.lake.CreateRepository(ctx, l.repo, "local://"+string(l.repo), lakefstest.DefaultBranch); err != nil {
 		return err
 	}
 	files := map[string]string{prefix + "same": "always the same", prefix + "changing": "0", prefix + "only-0": "of the first"}
-	for _, more := range []map[string]string{outside, files} {
+	for _, more := range []map[string]string{l.outside(), files} {
 		for path, content := range more {
 			if _, err := l.lake.Upload(ctx, l.repo, lakefstest.DefaultBranch, path, lakefstest.Text(content)); err != nil {
 				return err
@@ -184,7 +190,7 @@ func (l *lane) env() []string {
 		"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY=" + l.servers.SecretAccessKey,
 		"PERAGO_ALLOWED_REPOSITORIES=" + string(l.repo),
 		"PERAGO_CONDUCTOR_ID=" + l.name,
-		"PERAGO_REQUIRE_HARD_FENCE=true",
+		fmt.Sprintf("PERAGO_REQUIRE_HARD_FENCE=%t", !l.options.soft),
 	}
 }
 

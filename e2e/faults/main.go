@@ -18,6 +18,8 @@ import (
 // options are what can be chosen of a run.
 type options struct {
 	crash bool
+	// soft leaves the hard fence out.
+	soft bool
 	// seed orders the cases, and draws the sample.
 	seed uint64
 	// sample is how many cases are run, 0 is all.
@@ -43,6 +45,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.crash, "crash", false, "kill the worker at each request in place of the faults")
+	flags.BoolVar(&o.soft, "soft", false, "without the hard fence: what lands late is then a violation")
 	flags.Uint64Var(&o.seed, "seed", rand.Uint64()>>32, "the order of the cases")
 	flags.IntVar(&o.sample, "sample", 0, "how many cases, drawn by the seed; 0 is all")
 	flags.IntVar(&o.pairs, "pairs", 100, "how many cases with two faults, drawn by the seed")
@@ -83,7 +86,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "faults:", err)
 		return 1
 	}
-	fmt.Fprintf(stdout, "seed %d, %d requests, %s\n", o.seed, summary.requests, time.Since(began).Round(time.Second))
+	fmt.Fprintf(stdout, "seed %d, %d requests, %d cases took another attempt, the sweep found %d branches, %s\n",
+		o.seed, summary.requests, summary.retried, summary.left, time.Since(began).Round(time.Second))
 	fmt.Fprintln(stdout, summary.line(o.crash))
 	if len(summary.problems) > 0 {
 		return 1

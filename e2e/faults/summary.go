@@ -8,19 +8,22 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
 	"perago/e2e/stack"
+	"perago/pkg/txn"
 )
 
 // summary is what a run came to.
 type summary struct {
 	requests                 int
 	cases, recovered, closed int
-	// left is how many branches the sweep found.
-	left     int
-	problems []problem
+	// retried is how many took more than one attempt at a task, left how many
+	// branches the sweep found.
+	retried, left int
+	problems      []problem
 }
 
 func (s *summary) count(kind trouble) int {
@@ -239,6 +242,9 @@ func (r *runner) add(got outcome) {
 		r.recovered++
 	} else {
 		r.closed++
+	}
+	if slices.ContainsFunc(got.workflow.Tasks, func(t txn.Task) bool { return t.RetryCount > 0 }) {
+		r.retried++
 	}
 	r.problems = append(r.problems, got.problems...)
 	if r.options.verbose || len(got.problems) > 0 {
