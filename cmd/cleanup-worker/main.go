@@ -18,7 +18,7 @@ import (
 
 var (
 	_ worker.Conductor  = (*conductor.Client)(nil)
-	_ cleanup.Workflows = (*conductor.Client)(nil)
+	_ cleanup.Workflows = conductor.Repeating{}
 	_ cleanup.Lake      = (*lakefs.Client)(nil)
 	_ cleanup.Fence     = fence.Prover{}
 	_ cleanup.Attempt   = (*worker.Attempt)(nil)
@@ -50,7 +50,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		return worker.Parts{}, err
 	}
 	cleaner := &cleanup.Cleaner{
-		Lake: lake, Workflows: server, Fence: fence.Prover{Lake: lake},
+		Lake: lake, Workflows: conductor.Repeating{Client: server}, Fence: fence.Prover{Lake: lake},
 		Identity: process.Config.Identity(config.Conductor.ServerURL),
 		Allowed:  process.Config.Allowed(),
 		TTL:      config.Cleanup.TTL,

@@ -17,7 +17,7 @@ import (
 
 var (
 	_ worker.Conductor = (*conductor.Client)(nil)
-	_ publish.Tasks    = (*conductor.Client)(nil)
+	_ publish.Tasks    = conductor.Repeating{}
 	_ publish.Lake     = lakefs.Settling{}
 	_ publish.Attempt  = (*worker.Attempt)(nil)
 )
@@ -48,7 +48,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		return worker.Parts{}, err
 	}
 	publisher := &publish.Publisher{
-		Lake: lakefs.Settling{Client: lake}, Tasks: server,
+		Lake: lakefs.Settling{Client: lake}, Tasks: conductor.Repeating{Client: server},
 		Identity:       process.Config.Identity(config.Conductor.ServerURL),
 		Allowed:        process.Config.Allowed(),
 		NewExecutionID: worker.NewExecutionID,

@@ -1,6 +1,7 @@
 package conductor_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"testing"
@@ -194,4 +195,68 @@ func TestALateUpdateIsIgnored(t *testing.T) {
 			t.Errorf("the task is %s, %v", task.Status, err)
 		}
 	})
+}
+
+// Repeated reads get through every fault; one that stays ends them after a bounded
+// time, and with the context, and a refusal is not asked for again.
+func TestRepeatedReads(t *testing.T) {
+	t.Parallel()
+	reads := map[string]func(context.Context, *faultBench) error{
+		"task": func(ctx context.Context, b *faultBench) error {
+			task, err := conductor.Repeating{Client: b.client}.Task(ctx, b.task.ID)
+			return wrong(err, task.ID != b.task.ID)
+		},
+		"workflow": func(ctx context.Context, b *faultBench) error {
+			workflow, err := conductor.Repeating{Client: b.client}.Workflow(ctx, b.workflow)
+			return wrong(err, workflow.ID != b.workflow)
+		},
+	}
+	for name, read := range reads {
+		for _, f := range fault.All() {
+			t.Run(name+"/"+f.Name, func(t *testing.T) {
+				t.Parallel()
+				for times, want := range map[int]struct {
+					err      error
+					requests int
+					most     time.Duration
+				}{1: {nil, 2, time.Hour}, 4: {nil, 5, time.Hour}, 9: {txn.ErrRetryable, 5, time.Hour}, 10: {txn.ErrRetryable, 3, time.Second}} {
+					if f.Name == "slow" {
+						continue // a good answer
+					}
+					synctest.Test(t, func(t *testing.T) {
+						b := newFaultBench(t)
+						var holds []*fault.Hold
+						for range times {
+							holds = append(holds, b.wire.Arm(fault.Match{}, f))
+						}
+						ctx, cancel := context.WithTimeout(t.Context(), want.most)
+						defer cancel()
+						began := time.Now()
+						err := read(ctx, b)
+						took := time.Since(began)
+						if want.err == nil && err != nil || want.err != nil && !errors.Is(err, want.err) {
+							t.Errorf("%d times: %v, want %v", times, err, want.err)
+						}
+						if n := len(b.wire.Log()); n != want.requests {
+							t.Errorf("%d times: %d requests, want %d", times, n, want.requests)
+						}
+						if took > min(3*time.Second, want.most) {
+							t.Errorf("%d times: it took %s", times, took)
+						}
+						for _, hold := range holds[:min(times, want.requests)] {
+							<-hold.Over()
+						}
+					})
+				}
+			})
+		}
+	}
+	requests := 0
+	client := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		respond(404, "application/json", conductorsOwn404)(w, r)
+	})
+	if _, err := (conductor.Repeating{Client: client}).Task(t.Context(), "t"); !errors.Is(err, txn.ErrNotFound) || requests != 1 {
+		t.Errorf("got %v after %d requests", err, requests)
+	}
 }

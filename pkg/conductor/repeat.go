@@ -1,0 +1,47 @@
+package conductor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"perago/pkg/txn"
+)
+
+// Repeating is a Client that asks again when a read of a task or a workflow got no
+// usable answer. It is for whoever would fail or leave something undone for want
+// of one answer; an attempt's fence asks again by itself, as long as its lease
+// lasts.
+type Repeating struct{ *Client }
+
+// The pauses between the reads: the first, and the last, which it doubles up to.
+const (
+	repeatFirst = 200 * time.Millisecond
+	repeatLast  = 1600 * time.Millisecond
+)
+
+// Task is Client.Task, asked for up to five times within the context.
+func (r Repeating) Task(ctx context.Context, id txn.TaskID) (txn.Task, error) {
+	return repeat(ctx, func() (txn.Task, error) { return r.Client.Task(ctx, id) })
+}
+
+// Workflow is Client.Workflow, asked for up to five times within the context.
+func (r Repeating) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow, error) {
+	return repeat(ctx, func() (txn.Workflow, error) { return r.Client.Workflow(ctx, id) })
+}
+
+func repeat[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	for pause := repeatFirst; ; pause *= 2 {
+		value, err := read()
+		if !errors.Is(err, txn.ErrRetryable) || pause > repeatLast {
+			return value, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return value, err
+		}
+	}
+}
