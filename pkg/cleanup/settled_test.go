@@ -136,6 +136,18 @@ func TestEarlierStagingsGoAfterThePublication(t *testing.T) {
 	b.deleted(b.run(b.afterStep(earlier)), earlier.StagingBranch, died)
 }
 
+// What this staging has published is no other staging's publication: superseded
+// by one whose publish has not completed, its branch stays.
+func TestOwnPublicationIsNotAnotherStagings(t *testing.T) {
+	t.Parallel()
+	b := newFencedBench(t)
+	older, newer := b.stage(0, "2"), b.stage(0, "3")
+	p1 := b.publish(older, older.Commit, b.first, "", b.executionAt(0))
+	b.publish(newer, p1, p1, p1, b.executionAt(0))
+	b.workflow(txn.WorkflowRunning, b.completedPublish(older, p1))
+	b.kept(b.run(b.afterStep(older)), older.StagingBranch, "not of this staging")
+}
+
 // A commit that somebody made on a staging branch is no input ref: what the
 // execution staged may lie below it.
 func TestSomebodyElsesCommitOnAStagingBranchSettlesNothing(t *testing.T) {
