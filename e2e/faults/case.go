@@ -5,6 +5,7 @@ import (
 	"crypto/md5"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"perago/pkg/conductor"
+	"perago/pkg/conductor/conductortest"
 	"perago/pkg/fault"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
@@ -351,7 +353,11 @@ func (l *lane) follow(ctx context.Context, id txn.WorkflowID, until func(txn.Wor
 			seen, since = now, time.Now()
 		case time.Since(since) > 2*time.Second:
 			since = time.Now()
-			return false, l.operator.Decide(ctx, id)
+			err := l.operator.Decide(ctx, id)
+			if refused := (*conductortest.StatusError)(nil); errors.As(err, &refused) {
+				err = nil // it has just ended
+			}
+			return false, err
 		}
 		return false, nil
 	})

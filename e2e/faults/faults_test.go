@@ -59,10 +59,10 @@ func TestSample(t *testing.T) {
 	if stack.Short(t) {
 		return
 	}
-	if out := shortForm(t, "-sample", "30", "-lanes", "3"); !faultsLine.MatchString(out) {
+	if out := shortForm(t, "-sample", "20", "-lanes", "3"); !faultsLine.MatchString(out) {
 		t.Error("no closing line")
 	}
-	if out := shortForm(t, "-crash", "-sample", "9", "-lanes", "3"); !crashLine.MatchString(out) {
+	if out := shortForm(t, "-crash", "-sample", "6", "-lanes", "3"); !crashLine.MatchString(out) {
 		t.Error("no closing line")
 	}
 }
