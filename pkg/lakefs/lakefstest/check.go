@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,8 +31,12 @@ const (
 	// RuleStaged: what was staged is a try commit of the same step, whose only
 	// parent is the input ref; or, for a no-op, the input ref itself.
 	RuleStaged Rule = "the staged commit is the step's"
-	// RuleOnce: one staging is published at most once.
-	RuleOnce Rule = "a staging is published once"
+	// RuleOnce: no two confirm commits merged the same source commit. An empty one
+	// merges the head itself, and is none.
+	RuleOnce Rule = "a source is published once"
+	// RuleForeign: a confirm commit leaves what somebody else has committed since
+	// its input ref.
+	RuleForeign Rule = "nobody else's commit is overwritten"
 	// RuleBranches: no branch of ours is left, hidden ones included.
 	RuleBranches Rule = "no branch is left"
 )
@@ -40,6 +45,8 @@ const (
 type Violation struct {
 	Rule Rule
 	Text string
+	// Commit is the one at fault; empty when it is none.
+	Commit txn.CommitID
 }
 
 func (v Violation) String() string { return string(v.Rule) + ": " + v.Text }
@@ -48,6 +55,8 @@ func (v Violation) String() string { return string(v.Rule) + ": " + v.Text }
 type Expectation struct {
 	rule Rule
 	must bool
+	// raced names the only commits that may be at fault; nil for any.
+	raced func() []txn.CommitID
 }
 
 // Expect is a rule that the test breaks on purpose; the check fails if it holds.
@@ -55,6 +64,47 @@ func Expect(rule Rule) Expectation { return Expectation{rule: rule, must: true} 
 
 // Allow is a rule that may or may not hold when the test ends.
 func Allow(rule Rule) Expectation { return Expectation{rule: rule} }
+
+// Raced names the commits of a race that the test makes on purpose. Each of them
+// has to be reported for where it stands, and may be for what that did to its
+// tree; a report about any other commit fails the test. It is asked when the test
+// ends.
+func Raced(commits func() []txn.CommitID) Expectation {
+	return Expectation{rule: RuleParent, raced: commits}
+}
+
+// byRace are the rules that a merge may break by landing on another head than it
+// expects.
+var byRace = []Rule{RuleParent, RuleTree, RuleOnce, RuleForeign}
+
+// excuses reports whether a violation is as expected.
+func (e Expectation) excuses(v Violation) bool {
+	if e.raced == nil {
+		return e.rule == v.Rule
+	}
+	return slices.Contains(byRace, v.Rule) && slices.Contains(e.raced(), v.Commit)
+}
+
+// missing is what had to be reported and was not.
+func (e Expectation) missing(found []Violation) []string {
+	if e.raced == nil {
+		if e.must && !slices.ContainsFunc(found, e.excuses) {
+			return []string{"expected not to hold, and holds: " + string(e.rule)}
+		}
+		return nil
+	}
+	var missing []string
+	raced := e.raced()
+	if len(raced) == 0 {
+		missing = append(missing, "expected a race, and no commit is named")
+	}
+	for _, commit := range raced {
+		if !slices.ContainsFunc(found, func(v Violation) bool { return v.Rule == e.rule && v.Commit == commit }) {
+			missing = append(missing, "expected to be raced, and is not: "+commit.Short())
+		}
+	}
+	return missing
+}
 
 // Reader is what the checker reads a repository through.
 type Reader interface {
@@ -75,21 +125,14 @@ func Check(ctx context.Context, t testing.TB, reader Reader, repo txn.Repository
 		t.Errorf("the invariants of %s could not be checked: %v", repo, err)
 		return
 	}
-	allowed, broken := map[Rule]bool{}, map[Rule]bool{}
-	for _, e := range expect {
-		allowed[e.rule] = true
-	}
 	var report []string
 	for _, v := range found {
-		broken[v.Rule] = true
-		if !allowed[v.Rule] {
+		if !slices.ContainsFunc(expect, func(e Expectation) bool { return e.excuses(v) }) {
 			report = append(report, v.String())
 		}
 	}
 	for _, e := range expect {
-		if e.must && !broken[e.rule] {
-			report = append(report, "expected not to hold, and holds: "+string(e.rule))
-		}
+		report = append(report, e.missing(found)...)
 	}
 	if len(report) > 0 {
 		t.Errorf("repository %s:\n\t%s", repo, strings.Join(report, "\n\t"))
@@ -116,11 +159,7 @@ var (
 // Violations reads a repository and returns every violation on the target branch
 // above the commit from, or an error if it cannot read.
 func Violations(ctx context.Context, reader Reader, repo txn.Repository, target txn.Branch, from txn.CommitID) ([]Violation, error) {
-	var found []Violation
-	report := func(rule Rule, format string, arguments ...any) {
-		found = append(found, Violation{Rule: rule, Text: fmt.Sprintf(format, arguments...)})
-	}
-
+	c := &checker{reader: reader, repo: repo, target: target, trees: map[txn.MetaRangeID]map[string]txn.Object{}}
 	head, err := reader.Head(ctx, repo, target)
 	if err != nil {
 		return nil, err
@@ -129,41 +168,123 @@ func Violations(ctx context.Context, reader Reader, repo txn.Repository, target 
 	if err != nil {
 		return nil, err
 	}
+	slices.Reverse(history)
 	if !reached {
-		report(RuleLinear, "the first parents of %s, the head of %s, do not lead to %s", head.Short(), target, from.Short())
+		c.report(head, RuleLinear, "the first parents of %s, the head of %s, do not lead to %s", head.Short(), target, from.Short())
 	}
 	published := map[string]txn.CommitID{}
-	for _, commit := range slices.Backward(history) {
+	for i, commit := range history {
 		if len(commit.Parents) != 1 {
-			report(RuleLinear, "%s has %d parents", commit.ID.Short(), len(commit.Parents))
+			c.report(commit.ID, RuleLinear, "%s has %d parents", commit.ID.Short(), len(commit.Parents))
 		}
 		if commit.Metadata["perago.phase"] != "confirm" {
 			continue
 		}
-		if err := checkConfirm(ctx, reader, repo, target, commit, report); err != nil {
+		if err := c.confirm(ctx, commit); err != nil {
 			return nil, err
 		}
-		if staging := commit.Metadata["perago.staging_execution_id"]; staging != "" {
-			if before, again := published[staging]; again {
-				report(RuleOnce, "%s publishes staging %s, which %s had published", commit.ID.Short(), staging, before.Short())
+		if err := c.overwrites(ctx, history[:i], commit); err != nil {
+			return nil, err
+		}
+		if source := commit.Metadata["perago.source_commit"]; source != "" && source != commit.Metadata["perago.expected_head"] {
+			if before, again := published[source]; again {
+				c.report(commit.ID, RuleOnce, "%s publishes source %s, which %s had published", commit.ID.Short(), txn.CommitID(source).Short(), before.Short())
 			}
-			published[staging] = commit.ID
+			published[source] = commit.ID
 		}
 	}
 
-	for _, prefix := range []string{"perago-staging-", "perago-probe-"} {
-		branches, err := reader.Branches(ctx, repo, prefix)
+	branches, err := reader.Branches(ctx, repo, txn.BranchNamespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, branch := range branches {
+		c.report("", RuleBranches, "%s at %s", branch.Name, branch.Head.Short())
+	}
+	return c.found, nil
+}
+
+// checker is one check of one repository.
+type checker struct {
+	reader Reader
+	repo   txn.Repository
+	target txn.Branch
+	found  []Violation
+	// trees are those that were listed.
+	trees map[txn.MetaRangeID]map[string]txn.Object
+}
+
+func (c *checker) report(commit txn.CommitID, rule Rule, format string, arguments ...any) {
+	c.found = append(c.found, Violation{Rule: rule, Text: fmt.Sprintf(format, arguments...), Commit: commit})
+}
+
+// overwrites compares a confirm commit with what stands between its input ref and
+// it, of which below is the history: what somebody else changed there is still as
+// they left it.
+func (c *checker) overwrites(ctx context.Context, below []txn.Commit, commit txn.Commit) error {
+	since := slices.IndexFunc(below, func(b txn.Commit) bool { return string(b.ID) == commit.Metadata["perago.input_ref"] })
+	for _, foreign := range below[since+1:] {
+		if len(commit.Parents) == 0 || len(foreign.Parents) == 0 ||
+			foreign.Metadata["perago.phase"] == "confirm" && foreign.Metadata["perago.logical_task_key"] == commit.Metadata["perago.logical_task_key"] {
+			continue
+		}
+		var trees [4]map[string]txn.Object
+		for i, id := range []txn.CommitID{foreign.Parents[0], foreign.ID, commit.Parents[0], commit.ID} {
+			var err error
+			if trees[i], err = c.tree(ctx, id); err != nil {
+				return err
+			}
+		}
+		before, theirs, under, now := trees[0], trees[1], trees[2], trees[3]
+		for _, path := range changedPaths(before, theirs) {
+			if under[path] == theirs[path] && now[path] != theirs[path] {
+				c.report(commit.ID, RuleForeign, "%s overwrites %s of %s", commit.ID.Short(), path, foreign.ID.Short())
+			}
+		}
+	}
+	return nil
+}
+
+// tree lists a commit's tree, without what tells two uploads of one content apart.
+func (c *checker) tree(ctx context.Context, id txn.CommitID) (map[string]txn.Object, error) {
+	commit, err := c.reader.Commit(ctx, c.repo, id)
+	if err != nil {
+		return nil, err
+	}
+	if known, ok := c.trees[commit.MetaRange]; ok {
+		return known, nil
+	}
+	objects := map[string]txn.Object{}
+	for object, err := range c.reader.Objects(ctx, c.repo, id, "") {
 		if err != nil {
 			return nil, err
 		}
-		for _, branch := range branches {
-			report(RuleBranches, "%s at %s", branch.Name, branch.Head.Short())
-		}
+		objects[object.Path] = object
 	}
-	return found, nil
+	c.trees[commit.MetaRange] = objects
+	return objects, nil
 }
 
-func checkConfirm(ctx context.Context, reader Reader, repo txn.Repository, target txn.Branch, commit txn.Commit, report func(Rule, string, ...any)) error {
+// changedPaths is every path that two trees differ in, in order.
+func changedPaths(a, b map[string]txn.Object) []string {
+	var changed []string
+	for path, object := range a {
+		if b[path] != object {
+			changed = append(changed, path)
+		}
+	}
+	for path := range b {
+		if _, there := a[path]; !there {
+			changed = append(changed, path)
+		}
+	}
+	slices.Sort(changed)
+	return changed
+}
+
+// confirm holds a confirm commit to what it says of itself.
+func (c *checker) confirm(ctx context.Context, commit txn.Commit) error {
+	report := func(rule Rule, format string, arguments ...any) { c.report(commit.ID, rule, format, arguments...) }
 	id, meta := commit.ID.Short(), commit.Metadata
 	noOp := meta["perago.staging_commit"] == meta["perago.input_ref"]
 	for _, key := range append(slices.Clone(commonKeys), confirmKeys...) {
@@ -180,11 +301,23 @@ func checkConfirm(ctx context.Context, reader Reader, repo txn.Repository, targe
 			}
 		}
 	}
+	for _, key := range []string{"perago.execution_id", "perago.staging_execution_id"} {
+		if value := meta[key]; value != "" {
+			if _, err := txn.ParseExecutionID(value); err != nil {
+				report(RuleMetadata, "%s: %s: %v", id, key, err)
+			}
+		}
+	}
+	if value := meta["perago.retry_count"]; value != "" {
+		if count, err := strconv.Atoi(value); err != nil || count < 0 {
+			report(RuleMetadata, "%s: perago.retry_count is %q", id, value)
+		}
+	}
 	if version := meta["perago.version"]; version != "" && version != "1" {
 		report(RuleMetadata, "%s: perago.version is %q", id, version)
 	}
-	if branch := meta["perago.target_branch"]; branch != "" && branch != string(target) {
-		report(RuleMetadata, "%s stands on %s and says perago.target_branch %s", id, target, branch)
+	if branch := meta["perago.target_branch"]; branch != "" && branch != string(c.target) {
+		report(RuleMetadata, "%s stands on %s and says perago.target_branch %s", id, c.target, branch)
 	}
 	if key, workflow := meta["perago.logical_task_key"], meta["perago.workflow_id"]; key != "" && !strings.HasPrefix(key, workflow+":") {
 		report(RuleMetadata, "%s: the key %s is not of workflow %s", id, key, workflow)
@@ -202,7 +335,7 @@ func checkConfirm(ctx context.Context, reader Reader, repo txn.Repository, targe
 		// Reported above.
 		return nil
 	}
-	source, err := reader.Commit(ctx, repo, staged)
+	source, err := c.reader.Commit(ctx, c.repo, staged)
 	switch {
 	case errors.Is(err, txn.ErrNotFound):
 		report(RuleStaged, "%s publishes %s, which is not there", id, staged.Short())
@@ -210,7 +343,7 @@ func checkConfirm(ctx context.Context, reader Reader, repo txn.Repository, targe
 	case err != nil:
 		return err
 	}
-	if same, err := sameTree(ctx, reader, repo, commit, source); err != nil {
+	if same, err := sameTree(ctx, c.reader, c.repo, commit, source); err != nil {
 		return err
 	} else if !same {
 		report(RuleTree, "%s has tree %s, its staged commit %s has %s", id, commit.MetaRange, staged.Short(), source.MetaRange)

@@ -79,6 +79,18 @@ func (p *publication) publish(source txn.CommitID) txn.CommitID {
 	return merged
 }
 
+// publishTree publishes the staged tree whole, whatever stands on the branch by
+// now.
+func (p *publication) publishTree() {
+	p.Helper()
+	head := txn.CommitID(p.meta["perago.expected_head"])
+	p.branch(p.repo, "whole", head)
+	source, err := p.client.CommitTree(p.Context(), p.repo, "whole", p.staged.MetaRange, "source", nil)
+	p.no(err)
+	p.meta["perago.source_commit"] = string(source.ID)
+	p.publish(source.ID)
+}
+
 func (p *publication) violations() []Violation {
 	p.Helper()
 	found, err := Violations(p.Context(), p.client, p.repo, DefaultBranch, p.input)
@@ -139,6 +151,7 @@ func TestCheckPassesWhatIsSound(t *testing.T) {
 			p.no(err)
 			p.meta["perago.staging_commit"], p.meta["perago.staging_execution_id"] = string(again.ID), publisher
 			p.meta["perago.expected_head"], p.meta["perago.supersedes"] = string(first), string(first)
+			p.meta["perago.source_commit"] = string(source.ID)
 			p.publish(source.ID)
 			return p
 		},
@@ -240,6 +253,20 @@ func TestCheckFindsEachRule(t *testing.T) {
 			p.meta["perago.expected_head"] = string(foreign)
 			p.publish(p.staged.ID)
 		}},
+		"an execution that is none": {rule: RuleMetadata, part: "perago.execution_id", act: edit(set("perago.execution_id", "0"))},
+		"a retry that is none":      {rule: RuleMetadata, part: "perago.retry_count", act: edit(set("perago.retry_count", "-1"))},
+		"somebody's file overwritten": {rule: RuleForeign, part: "overwrites data/b of", act: func(p *publication) {
+			p.meta["perago.expected_head"] = string(p.land(p.repo, p.on(p.repo, "foreign", p.input, map[string]string{"data/b": "theirs"}).ID))
+			p.publishTree()
+		}},
+		"somebody's removal undone": {rule: RuleForeign, part: "overwrites other of", act: func(p *publication) {
+			p.branch(p.repo, "removes", p.input)
+			p.no(p.client.DeleteObjects(p.Context(), p.repo, "removes", []string{"other"}))
+			removes, err := p.client.CreateCommit(p.Context(), p.repo, "removes", "removes", nil)
+			p.no(err)
+			p.meta["perago.expected_head"] = string(p.land(p.repo, removes.ID))
+			p.publishTree()
+		}},
 		"no staged commit":            {rule: RuleStaged, part: "is not there", act: edit(set("perago.staging_commit", strings.Repeat("0", 64)))},
 		"staged by nobody":            {rule: RuleStaged, part: "phase", try: set("perago.phase", ""), act: edit(nil)},
 		"staged by another step":      {rule: RuleStaged, part: "perago.logical_task_key", try: set("perago.logical_task_key", workflow+":other:0"), act: edit(nil)},
@@ -333,6 +360,23 @@ func TestCheckReportsAllAtOnce(t *testing.T) {
 	}
 	if report := run(Allow(RuleBranches), Allow(RuleMetadata), Expect(RuleOnce)); !strings.Contains(report, "expected not to hold") || !strings.Contains(report, string(RuleOnce)) {
 		t.Errorf("%q", report)
+	}
+	// A race names its commits, and no other report is excused by it.
+	late := p.publish(p.staged.ID)
+	raced := func(commits ...txn.CommitID) Expectation {
+		return Raced(func() []txn.CommitID { return commits })
+	}
+	others := []Expectation{Allow(RuleBranches), Allow(RuleMetadata)}
+	for part, expect := range map[string][]Expectation{
+		"":                            append(others, raced(late)),
+		late.Short() + " has parents": append(others, raced(p.input)),
+		"expected a race, and no commit is named": append(others, raced()),
+		"not: " + p.input.Short():                 append(others, raced(late, p.input)),
+		"perago.version":                          {Allow(RuleBranches), raced(late)},
+	} {
+		if report := run(expect...); (report == "") != (part == "") || !strings.Contains(report, part) {
+			t.Errorf("%q is not in %q", part, report)
+		}
 	}
 	// A repository that cannot be read is no clean repository.
 	ended, cancel := context.WithCancel(t.Context())
