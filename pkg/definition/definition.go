@@ -38,6 +38,8 @@ type Definition struct {
 
 	// value is Raw decoded, numbers as json.Number.
 	value map[string]any
+	// at is its place in a file that holds a list, such as [1]; else empty.
+	at string
 }
 
 // String is the definition as people call it.
@@ -56,7 +58,9 @@ func Parse(source string, text []byte) ([]Definition, error) {
 		return nil, fmt.Errorf("%s:%w", source, err)
 	}
 	var raws []json.RawMessage
-	if trimmed := bytes.TrimSpace(text); trimmed[0] == '[' {
+	trimmed := bytes.TrimSpace(text)
+	isList := trimmed[0] == '['
+	if isList {
 		if err := json.Unmarshal(trimmed, &raws); err != nil {
 			return nil, fmt.Errorf("%s: %w", source, err)
 		}
@@ -64,10 +68,13 @@ func Parse(source string, text []byte) ([]Definition, error) {
 		raws = []json.RawMessage{trimmed}
 	}
 	var all []Definition
-	for _, raw := range raws {
+	for i, raw := range raws {
 		d, err := parseOne(source, raw)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", source, err)
+		}
+		if isList {
+			d.at = index("", i)
 		}
 		all = append(all, d)
 	}

@@ -22,8 +22,8 @@ func TestParse(t *testing.T) {
 		{"workflow", `{"tasks": [], "name": "w", "version": 7}`, []Definition{{Kind: Workflow, Name: "w", Version: 7, Raw: []byte(`{"tasks": [], "name": "w", "version": 7}`)}}},
 		{"workflow without version", `{"name": "w", "tasks": []}`, []Definition{{Kind: Workflow, Name: "w", Version: 1, Raw: []byte(`{"name": "w", "tasks": []}`)}}},
 		{"list", "[\n{\"name\":\"a\",\"ownerEmail\":\"x\"} , {\"name\":\"b\",\"tasks\":[]}]\n", []Definition{
-			{Kind: Task, Name: "a", Raw: []byte(`{"name":"a","ownerEmail":"x"}`)},
-			{Kind: Workflow, Name: "b", Version: 1, Raw: []byte(`{"name":"b","tasks":[]}`)},
+			{Kind: Task, Name: "a", Raw: []byte(`{"name":"a","ownerEmail":"x"}`), at: "[0]"},
+			{Kind: Workflow, Name: "b", Version: 1, Raw: []byte(`{"name":"b","tasks":[]}`), at: "[1]"},
 		}},
 		{"empty list", `[]`, nil},
 	} {
@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 			for i := range c.want {
 				c.want[i].Source = "f.json"
 			}
-			if diff := cmp.Diff(c.want, got, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".value" }, cmp.Ignore())); diff != "" {
+			if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(Definition{}), cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".value" }, cmp.Ignore())); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

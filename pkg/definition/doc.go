@@ -1,6 +1,8 @@
 // Package definition handles Conductor's task and workflow definitions as raw
 // JSON: it loads them, tells one kind from the other, compares them with what a
-// server has, and registers what differs.
+// server has, registers what differs, and holds them to perago's rules (Lint). To
+// find which commit a step starts from, Lint goes through a workflow as Conductor
+// would; what a definition does not tell is not held against it.
 //
 // A definition is never decoded into a model and encoded again. Conductor has
 // more fields than any client knows, and one that is dropped on the way would be
