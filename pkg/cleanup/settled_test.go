@@ -148,6 +148,25 @@ func TestOwnPublicationIsNotAnotherStagings(t *testing.T) {
 	b.kept(b.run(b.afterStep(older)), older.StagingBranch, "not of this staging")
 }
 
+// Another step's publication below settles nothing for this one.
+func TestAnotherStepsPublicationSettlesNothing(t *testing.T) {
+	t.Parallel()
+	b := newFencedBench(t)
+	mine, newer := b.stage(0, "2"), b.stage(0, "3")
+	theirs := txn.Staged{
+		Repository: b.repo, Branch: "main", InputRef: b.first, Commit: b.first, Prefix: "models/", Key: txn.NewLogicalTaskKey(workflow, "train_stage", 0),
+		Task: "train", PollCount: 1, StartTime: 1764443290123, Execution: b.executionAt(0), NoOp: true,
+	}
+	record := txn.ConfirmRecord(txn.StepOf(theirs, workflow, theirs.Key), theirs, txn.PublishDecision{ExpectedHead: b.first}, b.first, txn.Attempt{Task: "train"}, b.executionAt(0))
+	p, err := b.lake.Merge(t.Context(), txn.Merge{Repository: b.repo, Source: b.first, Destination: "main", Message: "confirm", Metadata: record.Metadata("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.publish(newer, p, p, "", b.executionAt(0))
+	b.workflow(txn.WorkflowRunning, b.completedPublish(theirs, p))
+	b.kept(b.run(b.afterStep(mine)), mine.StagingBranch, "not of this staging")
+}
+
 // A commit that somebody made on a staging branch is no input ref: what the
 // execution staged may lie below it.
 func TestSomebodyElsesCommitOnAStagingBranchSettlesNothing(t *testing.T) {
