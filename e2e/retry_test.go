@@ -124,9 +124,10 @@ func TestOtherContentSupersedes(t *testing.T) {
 // every retry too, and never adopted.
 func TestRacedMergeIsNeverCompleted(t *testing.T) {
 	t.Parallel()
+	var raced txn.CommitID
 	f := newFleetOf(t, setup{
 		files: map[string]string{"data/a": "1"}, without: "publish-worker",
-		expect: []lakefstest.Expectation{lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree)},
+		expect: []lakefstest.Expectation{lakefstest.Raced(func() []txn.CommitID { return []txn.CommitID{raced} })},
 	})
 	f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
 	racing := f.behind("publish-worker", publishEnv)
@@ -137,6 +138,7 @@ func TestRacedMergeIsNeverCompleted(t *testing.T) {
 	held.Pass()
 
 	workflow := f.end(id)
+	raced = f.head()
 	if workflow.Status != txn.WorkflowFailed {
 		t.Errorf("the workflow is %s", describe(workflow))
 	}

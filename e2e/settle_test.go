@@ -391,9 +391,10 @@ func TestSettleWhileAMergeIsUnderWay(t *testing.T) {
 // and leaves it there.
 func TestLateMergeIsReportedOnTheSoftFence(t *testing.T) {
 	t.Parallel()
+	var late txn.CommitID
 	f := newFleetOf(t, setup{
 		files: map[string]string{"data/a": "1"}, without: "publish-worker",
-		expect: []lakefstest.Expectation{lakefstest.Expect(lakefstest.RuleParent), lakefstest.Expect(lakefstest.RuleOnce)},
+		expect: []lakefstest.Expectation{lakefstest.Raced(func() []txn.CommitID { return []txn.CommitID{late} })},
 	})
 	f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a": "2"} })
 	dying := f.behind("publish-worker", publishEnv)
@@ -404,7 +405,7 @@ func TestLateMergeIsReportedOnTheSoftFence(t *testing.T) {
 	completing.Wait(t, waitTime)
 	published := f.head()
 	deliver()
-	late := f.head()
+	late = f.head()
 	if published == f.first || late == published {
 		t.Fatalf("published %s, landed late %s", published, late)
 	}

@@ -198,8 +198,9 @@ func (s *suite) settleList() {
 // What was staged before the fence was installed is not held by it, and settle
 // must not say that it is.
 func (s *suite) settleLoose() {
+	var late txn.CommitID
 	repo, first := lakefstest.NewRepository(s, s.client, map[string]string{"a": "1"},
-		branchesStay, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
+		branchesStay, lakefstest.Raced(func() []txn.CommitID { return []txn.CommitID{late} }))
 	loose := s.stage(repo, lakefstest.DefaultBranch, "loose", first)
 	// An edited file may hold nothing at all.
 	edited := s.commit(repo, map[string]string{txn.FenceFile: strings.Replace(string(file), "~= 1", "~= 2", 1)})
@@ -211,7 +212,7 @@ func (s *suite) settleLoose() {
 	want := []Unpublished{loose.open, other.open}
 	slices.SortFunc(want, byName)
 	s.equal([][]Unpublished{settlement.Stopped, settlement.Loose}, [][]Unpublished{nil, want})
-	_, err = s.client.Merge(s.Context(), s.publication(loose, loose.staged.Commit, first, "", execution(s)))
+	late, err = s.client.Merge(s.Context(), s.publication(loose, loose.staged.Commit, first, "", execution(s)))
 	s.no(err)
 }
 
@@ -364,12 +365,13 @@ func (s *suite) settleMissing() {
 func TestSettleActionsOff(t *testing.T) {
 	t.Parallel()
 	off := func(s *suite) {
-		repo, head := s.fenced(branchesStay, lakefstest.Expect(lakefstest.RuleParent))
+		var landed txn.CommitID
+		repo, head := s.fenced(branchesStay, lakefstest.Raced(func() []txn.CommitID { return []txn.CommitID{landed} }))
 		late := s.stage(repo, lakefstest.DefaultBranch, "late", head)
 		_, err := s.target(repo).Settle(s.Context())
 		s.fault(err, "nothing is settled: lakeFS ran no hook for the commit "+string(s.head(repo))+" that now is on main, its actions are switched off (LAKEFS_ACTIONS_ENABLED, or actions.enabled in its configuration); "+
 			"switch them on, restart lakeFS and run `perago settle lakefs://"+string(repo)+"/main` again")
-		_, err = s.client.Merge(s.Context(), s.publication(late, late.staged.Commit, head, "", execution(s)))
+		landed, err = s.client.Merge(s.Context(), s.publication(late, late.staged.Commit, head, "", execution(s)))
 		s.no(err)
 	}
 	t.Run("memory", func(t *testing.T) {

@@ -452,7 +452,8 @@ func testStaleAttemptWritesNothing(t *testing.T, on subject) {
 
 // The foreign commit comes between the decision and the merge.
 func testRacedMergeIsLoud(t *testing.T, on subject) {
-	b := newBench(t, on, map[string]string{"data/a": "1"}, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
+	var landed txn.CommitID
+	b := newBench(t, on, map[string]string{"data/a": "1"}, lakefstest.Raced(func() []txn.CommitID { return []txn.CommitID{landed} }))
 	staged := b.stage(map[string]string{"data/a": "2"})
 	var foreign txn.CommitID
 	var outcomes []txn.Outcome
@@ -469,6 +470,7 @@ func testRacedMergeIsLoud(t *testing.T, on subject) {
 		}
 		return nil
 	}})
+	landed = b.head()
 	var unexpected *txn.UnexpectedLandingError
 	if !errors.As(err, &unexpected) || !strings.Contains(err.Error(), string(foreign)) {
 		t.Errorf("got %v; want an unexpected landing that names %s", err, foreign)
@@ -579,8 +581,9 @@ func testUnknownMergeIsOvertaken(t *testing.T, on subject) {
 			if c.fenced {
 				files = fenced(files)
 			}
+			var landed txn.CommitID
 			if c.late {
-				expect = append(expect, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
+				expect = append(expect, lakefstest.Raced(func() []txn.CommitID { return []txn.CommitID{landed} }))
 			}
 			b := newBench(t, on, files, expect...)
 			older, staged := b.stage(map[string]string{"data/a": "0"}), b.stage(map[string]string{"data/a": "2"})
@@ -604,6 +607,7 @@ func testUnknownMergeIsOvertaken(t *testing.T, on subject) {
 							return nil, err
 						}
 						_ = response.Body.Close()
+						landed = b.head()
 					}
 				}
 				return next.RoundTrip(r)
@@ -959,10 +963,10 @@ func testOvertakenUnderTheHardFence(t *testing.T, on subject) {
 // later attempt reports them from what it reads anyway, a publication that has
 // just landed looks once.
 func testLateLandings(t *testing.T, on subject) {
-	expect := []lakefstest.Expectation{lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree), lakefstest.Allow(lakefstest.RuleOnce)}
 	newLate := func(t *testing.T) (b *bench, told *[]txn.CommitID) {
-		b = newBench(t, on, map[string]string{"data/a": "1"}, expect...)
 		told = &[]txn.CommitID{}
+		// The late one is the last that it was told of.
+		b = newBench(t, on, map[string]string{"data/a": "1"}, lakefstest.Raced(func() []txn.CommitID { return (*told)[max(0, len(*told)-1):] }))
 		b.publisher.LateLanding = func(_ txn.Repository, _ txn.Branch, published, late txn.CommitID) {
 			*told = append(*told, published, late)
 		}
