@@ -404,6 +404,53 @@ func TestLateLandingIsReported(t *testing.T) {
 	}
 }
 
+// A cleanup after a step looks above that step's publication alone, and one for a
+// workflow looks in each repository for what was published there.
+func TestOnlyItsOwnPublicationsAreLookedAt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.cleaner.Events.LateLanding = func(_ txn.Repository, _ txn.Branch, _, late txn.CommitID) { t.Errorf("told of %s", late) }
+	staged := b.stage(0, "2")
+	published := b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+	elsewhere, first := lakefstest.NewRepository(t, b.lake, map[string]string{"x": "1"})
+	there := txn.Workspace{Repository: elsewhere, Branch: "main", RefType: "commit", Ref: first}
+	other := txn.Staged{
+		Repository: elsewhere, Branch: "main", InputRef: first, Commit: first, Prefix: "data/", Key: txn.NewLogicalTaskKey(workflow, "train_stage", 0),
+		Task: "train", PollCount: 1, StartTime: 1764443290123, Execution: b.executionAt(0), NoOp: true,
+	}
+	b.workflow(txn.WorkflowRunning, b.completedPublish(staged, published), txn.Task{
+		ID: "train", Workflow: workflow, Type: txn.TypePublish, ReferenceName: "train_publish", Status: txn.TaskCompleted,
+		Input:  raw(t, map[string]any{"workspace": there, "staged": other}),
+		Output: raw(t, map[string]any{"publication": txn.Publication{Commit: first, Outcome: txn.OutcomeNoOp}}),
+	})
+	for _, task := range []txn.Task{b.afterStep(staged), b.ofWorkflow(workflow)} {
+		if result := b.run(task); len(result.Errors) != 0 {
+			t.Errorf("%+v", result)
+		}
+	}
+	// Another step's late landing is for that step's cleanup.
+	again := staged
+	again.Key, again.Execution = txn.NewLogicalTaskKey(workflow, "train_stage", 0), b.executionAt(0)
+	again.NoOp, again.StagingBranch, again.Commit = true, "", b.first
+	one := b.mergeEmpty(again, published)
+	b.mergeEmpty(again, one)
+	b.workflow(txn.WorkflowRunning, b.completedPublish(staged, published), b.completedPublish(again, one))
+	if result := b.run(b.afterStep(staged)); len(result.Errors) != 0 {
+		t.Errorf("%+v", result)
+	}
+}
+
+// mergeEmpty lands an empty publication of a no-op, whatever its step.
+func (b *bench) mergeEmpty(staged txn.Staged, head txn.CommitID) txn.CommitID {
+	b.t.Helper()
+	record := txn.ConfirmRecord(txn.StepOf(staged, workflow, staged.Key), staged, txn.PublishDecision{ExpectedHead: head}, head, txn.Attempt{Task: "publish"}, b.executionAt(0))
+	landed, err := b.lake.Merge(b.t.Context(), txn.Merge{Repository: b.repo, Source: head, Destination: "main", Message: "confirm", Metadata: record.Metadata("")})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return landed
+}
+
 // A merge in doubt that lands when its workflow has ended and its branch is gone
 // is reported by a cleanup for the workflow; while the workflow runs, its publish
 // may still put it out.
