@@ -284,11 +284,11 @@ func (e *UnexpectedLandingError) Error() string {
 
 // LateLandings is the commits of a step above the one that its completed publish
 // put out: an older attempt's merge that landed after it. The commits are those
-// above the published one, newest first.
+// above the published one, newest first. A copy that somebody picked is theirs.
 func LateLandings(key LogicalTaskKey, above []Commit) []CommitID {
 	var late []CommitID
 	for _, commit := range above {
-		if record, err := ParseRecord(commit.Metadata); err == nil && record.Phase == PhaseConfirm && record.Key == key {
+		if record, err := ParseRecord(commit.Metadata); err == nil && record.Phase == PhaseConfirm && record.Key == key && commit.Metadata[keyCherryPick] == "" {
 			late = append(late, commit.ID)
 		}
 	}

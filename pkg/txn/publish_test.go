@@ -234,7 +234,9 @@ func TestCheckStagedCommit(t *testing.T) {
 func TestLateLandings(t *testing.T) {
 	t.Parallel()
 	other := confirm("O", "L", func(r *Record) { r.Key = "other" })
-	above := []Commit{foreign("F", "O"), other, confirm("L", "P"), confirm("T", "P", func(r *Record) { r.Phase = PhaseTry })}
+	copied := confirm("C", "O")
+	copied.Metadata[keyCherryPick] = string(id("L"))
+	above := []Commit{foreign("F", "C"), copied, other, confirm("L", "P"), confirm("T", "P", func(r *Record) { r.Phase = PhaseTry })}
 	if late := LateLandings(testStep.Key, above); len(late) != 1 || late[0] != id("L") {
 		t.Errorf("%v, want the one confirm commit of the step", late)
 	}
