@@ -4,6 +4,8 @@
 // find which commit a step starts from, Lint goes through a workflow as Conductor
 // would; what a definition does not tell is not held against it.
 //
+// Insert changes a workflow in its text (tree.go), for the same reason.
+//
 // A definition is never decoded into a model and encoded again. Conductor has
 // more fields than any client knows, and one that is dropped on the way would be
 // a change nobody asked for: what is sent is, byte for byte, what the file holds.

@@ -1,0 +1,371 @@
+package definition
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"perago/pkg/txn"
+)
+
+// Insertion is what Insert puts into a workflow.
+type Insertion struct {
+	// After is the reference name of the task whose files are published.
+	After string
+	// Prefix is what the step owns.
+	Prefix string
+	// Workspace is the expression of the commit that the step starts from; empty to
+	// find it: what the step before published, or the workspace of the workflow's
+	// input.
+	Workspace string
+}
+
+// Insert puts the tasks of a step behind a task of a workflow, wherever it
+// stands, and chains the steps after it to the new one. All the rest of the text
+// stays as it is, byte for byte. The notes say what was changed beside the tasks
+// that were put in. An edit that would break one of Lint's rules is refused.
+func Insert(source string, text []byte, what Insertion) (edited []byte, notes []string, err error) {
+	before, err := Parse(source, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := txn.ParsePrefix(what.Prefix); err != nil {
+		return nil, nil, err
+	}
+	root, err := parseTree(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", source, err)
+	}
+	i, err := newInserter(source, text, before, root, what)
+	if err != nil {
+		return nil, nil, err
+	}
+	i.plan()
+	edited = applyEdits(text, i.edits)
+	after, err := Parse(source, edited)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the edited workflow is broken: %w", err)
+	}
+	had := Lint(before, nil)
+	for _, finding := range Lint(after, nil) {
+		if !slices.ContainsFunc(had, func(f Finding) bool { return f.Rule == finding.Rule && f.What == finding.What }) {
+			return nil, nil, fmt.Errorf("the step cannot be put in behind %s like that: %s: %s; %s", what.After, finding.Path, finding.What, finding.Do)
+		}
+	}
+	return edited, i.notes, nil
+}
+
+// place is a task in the text, and what it stands in.
+type place struct {
+	task
+	node *node
+	list []*place
+	// around are the tasks it stands in, the outermost first, each with the
+	// branch.
+	around []surrounding
+}
+
+type surrounding struct {
+	place  *place
+	branch int
+}
+
+// inserter plans the edits of one workflow.
+type inserter struct {
+	what  Insertion
+	text  []byte
+	tasks []task
+	// all are the places of the tasks, in the order in which they stand; the step
+	// goes in behind at.
+	all   []*place
+	at    *place
+	root  *node
+	edits []edit
+	notes []string
+}
+
+func newInserter(source string, text []byte, definitions []Definition, root *node, what Insertion) (*inserter, error) {
+	roots := []*node{root}
+	if len(root.members) == 0 {
+		roots = root.elements
+	}
+	var found *inserter
+	for n, d := range definitions {
+		i := &inserter{what: what, text: text, tasks: d.taskList(), root: roots[n]}
+		i.places(d.value["tasks"], roots[n].member("tasks"), nil)
+		for _, p := range i.all {
+			if p.reference() != what.After {
+				continue
+			}
+			if found != nil {
+				return nil, fmt.Errorf("%s has more than one task with the reference name %s", source, what.After)
+			}
+			i.at, found = p, i
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%s has no task with the reference name %s", source, what.After)
+	}
+	switch kind := found.at.kind(); {
+	case ours(found.at.name()) && kind == typeSimple:
+		return nil, fmt.Errorf("%s is a task of perago's; name the task of yours that writes the files", what.After)
+	case slices.Contains([]string{typeFork, typeDynamicFork, "JOIN", "EXCLUSIVE_JOIN", typeLoop, typeSwitch, typeDecision, typeSetVariable, typeTerminate, "WAIT"}, kind):
+		return nil, fmt.Errorf("%s is a %s, which writes no files; name the task that writes them", what.After, kind)
+	}
+	for _, suffix := range []string{"_stage", "_publish", "_cleanup", "_remember", "_begin"} {
+		if slices.ContainsFunc(found.all, func(p *place) bool { return p.reference() == what.After+suffix }) {
+			return nil, fmt.Errorf("%s has a task %s%s already; is the step in it?", source, what.After, suffix)
+		}
+	}
+	return found, nil
+}
+
+// places collects the tasks of a list and those inside them.
+func (i *inserter) places(value any, n *node, around []surrounding) {
+	values, _ := value.([]any)
+	if n == nil || len(values) != len(n.elements) {
+		return
+	}
+	var list []*place
+	for at, element := range values {
+		if object, ok := element.(map[string]any); ok {
+			list = append(list, &place{task: task{value: object}, node: n.elements[at], around: around})
+		}
+	}
+	for _, p := range list {
+		p.list = list
+		i.all = append(i.all, p)
+		inside := func(branch int) []surrounding {
+			return append(slices.Clone(around), surrounding{p, branch})
+		}
+		switch p.kind() {
+		case typeFork:
+			lists, _ := p.value["forkTasks"].([]any)
+			if forks := p.node.member("forkTasks"); forks != nil {
+				for branch := range min(len(lists), len(forks.elements)) {
+					i.places(lists[branch], forks.elements[branch], inside(branch))
+				}
+			}
+		case typeLoop:
+			i.places(p.value["loopOver"], p.node.member("loopOver"), inside(0))
+		case typeSwitch, typeDecision:
+			cases, _ := p.value["decisionCases"].(map[string]any)
+			for branch, name := range sortedKeys(cases) {
+				i.places(cases[name], p.node.member("decisionCases").member(name), inside(branch))
+			}
+			i.places(p.value["defaultCase"], p.node.member("defaultCase"), inside(len(cases)))
+		}
+	}
+}
+
+// beside reports whether two tasks stand in different branches of one fork or
+// switch, so that neither is before the other.
+func beside(a, b *place) bool {
+	for i := range min(len(a.around), len(b.around)) {
+		if a.around[i].place != b.around[i].place {
+			return false
+		}
+		if a.around[i].branch != b.around[i].branch {
+			return true
+		}
+	}
+	return false
+}
+
+func (i *inserter) plan() {
+	step := i.what.After
+	workspace, variable := i.workspace()
+	newTasks := [][]field{
+		{{"name", string(txn.TypeStage)}, {"taskReferenceName", step + "_stage"}, {"type", typeSimple}, {"inputParameters", []field{
+			{"workspace", workspace}, {"prefix", i.what.Prefix}, {"source", []field{{"directory", "${" + step + ".output.directory}"}}}}}},
+		{{"name", string(txn.TypePublish)}, {"taskReferenceName", step + "_publish"}, {"type", typeSimple}, {"inputParameters", i.staged()}},
+	}
+	if variable != "" {
+		newTasks = append(newTasks, setVariable(step+"_remember", variable, "${"+step+"_publish.output.workspace}"))
+	}
+	if !i.cleansUp() {
+		newTasks = append(newTasks, []field{{"name", string(txn.TypeCleanup)}, {"taskReferenceName", step + "_cleanup"}, {"type", typeSimple}, {"optional", true}, {"inputParameters", i.staged()}})
+	}
+	layout, lead := layoutOf(i.text, i.at.node), gap(i.text, i.at.node.start)
+	var text strings.Builder
+	for _, fields := range newTasks {
+		text.WriteString("," + lead + layout.write(fields))
+	}
+	i.edits = append(i.edits, edit{i.at.node.end, i.at.node.end, text.String()})
+	i.join(newTasks[len(newTasks)-1][1].value.(string))
+	i.failureWorkflow()
+}
+
+func (i *inserter) staged() []field {
+	stage := i.what.After + "_stage"
+	return []field{{"workspace", "${" + stage + ".output.workspace}"}, {"staged", "${" + stage + ".output.staged}"}}
+}
+
+func setVariable(reference, variable, expression string) []field {
+	return []field{{"name", reference}, {"taskReferenceName", reference}, {"type", typeSetVariable}, {"inputParameters", []field{{variable, expression}}}}
+}
+
+// workspace is the expression that the new step starts from, and the workflow
+// variable that carries it on, where one does. It plans what else that changes:
+// the steps after the new one that started where it does now, and the variable's
+// first value.
+func (i *inserter) workspace() (expression, variable string) {
+	position := slices.Index(i.all, i.at)
+	from := i.what.Workspace
+	var unsure, later bool
+	for _, p := range i.all[:position] {
+		switch {
+		case beside(p, i.at):
+		case p.isStage() && !p.readOnly() && i.what.Workspace == "":
+			if name, ok := strings.CutPrefix(text(p.input()["workspace"]), "${workflow.variables."); ok {
+				variable = strings.TrimSuffix(name, "}")
+			} else if from == "" {
+				from = text(p.input()["workspace"])
+			}
+		case p.isPublish() && !i.reads(p):
+			if i.before(p) {
+				if i.what.Workspace == "" {
+					from = "${" + p.reference() + ".output.workspace}"
+				}
+			} else {
+				unsure = true
+			}
+		}
+	}
+	if variable != "" {
+		return "${workflow.variables." + variable + "}", variable
+	}
+	if from == "" {
+		from = "${workflow.input.workspace}"
+		// A workflow whose other steps begin elsewhere.
+		for _, p := range i.all[position:] {
+			if w := text(p.input()["workspace"]); p.isStage() && strings.HasPrefix(w, "${workflow.input.") {
+				from = w
+				break
+			}
+		}
+	}
+	var next []*place
+	for _, p := range i.all[position+1:] {
+		if p.isStage() && !beside(p, i.at) && text(p.input()["workspace"]) == from && !p.readOnly() {
+			next = append(next, p)
+		}
+	}
+	outer := i.outermost()
+	if outer != nil {
+		later = slices.ContainsFunc(next, func(p *place) bool {
+			return len(p.around) < len(i.at.around) || p.around[len(i.at.around)-1] != i.at.around[len(i.at.around)-1]
+		})
+	}
+	inLoop := slices.ContainsFunc(i.at.around, func(s surrounding) bool { return s.place.kind() == typeLoop })
+	if outer != nil && (inLoop || later || unsure) {
+		variable = i.freeVariable()
+		begin := setVariable(i.what.After+"_begin", variable, from)
+		i.edits = append(i.edits, edit{outer.node.start, outer.node.start, layoutOf(i.text, outer.node).write(begin) + "," + gap(i.text, outer.node.start)})
+		i.notes = append(i.notes, fmt.Sprintf("the workspace goes through the workflow variable %s, because %s stands in %s", variable, i.what.After, outer.reference()))
+		for _, p := range next {
+			i.rewire(p, "${workflow.variables."+variable+"}")
+		}
+		return "${workflow.variables." + variable + "}", variable
+	}
+	for n, p := range next {
+		// Those after the first are chained to it already, or not at all.
+		if n == 0 || !slices.ContainsFunc(next[:n], func(q *place) bool { return !beside(p, q) }) {
+			i.rewire(p, "${"+i.what.After+"_publish.output.workspace}")
+		}
+	}
+	return from, ""
+}
+
+// outermost is the outermost loop or switch around the step.
+func (i *inserter) outermost() *place {
+	for _, s := range i.at.around {
+		if kind := s.place.kind(); kind != typeFork {
+			return s.place
+		}
+	}
+	return nil
+}
+
+// before reports whether a task has run whenever the new step does.
+func (i *inserter) before(p *place) bool {
+	return always(i.tasks, p.reference(), i.what.After)
+}
+
+// reads reports whether a publish is of a read-only stage.
+func (i *inserter) reads(publish *place) bool {
+	stage, _ := outputOf(publish.input()["staged"], "staged")
+	return slices.ContainsFunc(i.all, func(p *place) bool { return p.reference() == stage && p.readOnly() })
+}
+
+func (i *inserter) freeVariable() string {
+	name := "workspace"
+	for slices.ContainsFunc(i.all, func(p *place) bool { _, set := p.input()[name]; return set && p.kind() == typeSetVariable }) {
+		name = "perago_" + name
+	}
+	return name
+}
+
+func (i *inserter) rewire(p *place, expression string) {
+	value := p.node.member("inputParameters").member("workspace")
+	i.edits = append(i.edits, edit{value.start, value.end, string(encode(expression))})
+	i.notes = append(i.notes, fmt.Sprintf("%s now starts from %s", p.reference(), expression))
+}
+
+// cleansUp reports whether a cleanup of the whole workflow stands behind the step.
+func (i *inserter) cleansUp() bool {
+	for _, p := range i.all[slices.Index(i.all, i.at)+1:] {
+		if p.isCleanup() && len(p.around) == 0 && p.input()["workflow_id"] == "${workflow.workflowId}" {
+			return true
+		}
+	}
+	return false
+}
+
+// join makes the join of a fork wait for the end of the branch, where the step's
+// task was the end of it.
+func (i *inserter) join(last string) {
+	if len(i.at.around) == 0 || i.at.list[len(i.at.list)-1] != i.at {
+		return
+	}
+	fork := i.at.around[len(i.at.around)-1].place
+	if fork.kind() != typeFork {
+		return
+	}
+	at := slices.Index(fork.list, fork)
+	for _, p := range fork.list[at+1:] {
+		on := p.node.member("joinOn")
+		if on == nil {
+			continue
+		}
+		references, _ := p.value["joinOn"].([]any)
+		for n, reference := range references {
+			if reference == i.what.After && n < len(on.elements) {
+				i.edits = append(i.edits, edit{on.elements[n].start, on.elements[n].end, string(encode(last))})
+				i.notes = append(i.notes, fmt.Sprintf("%s now waits for %s instead of %s", p.reference(), last, i.what.After))
+			}
+		}
+		return
+	}
+}
+
+// failureWorkflow names perago_cancel where the workflow has no failure workflow.
+func (i *inserter) failureWorkflow() {
+	const name = "perago_cancel"
+	if have := i.root.member("failureWorkflow"); have != nil {
+		if given := string(i.text[have.start:have.end]); given != `""` && given != "null" {
+			return
+		}
+		i.edits = append(i.edits, edit{have.start, have.end, `"` + name + `"`})
+	} else {
+		at := slices.IndexFunc(i.root.members, func(m member) bool { return m.name == "tasks" })
+		start := i.root.members[at].start
+		l := layoutOf(i.text, i.root)
+		between := gap(i.text, start)
+		if at == 0 && l.newline == "" {
+			between = l.space
+		}
+		i.edits = append(i.edits, edit{start, start, `"failureWorkflow":` + l.space + `"` + name + `",` + between})
+	}
+	i.notes = append(i.notes, "the workflow's failure workflow now is "+name)
+}
