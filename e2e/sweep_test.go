@@ -546,6 +546,71 @@ func TestSweepsOfTwoConductors(t *testing.T) {
 	left(young)
 }
 
+// Two sweeps and a cleanup have all decided to delete one branch: one deletes it,
+// the others find it gone, and nobody has a problem with that.
+func TestSweepsAndACleanupAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleetOf(t, setup{files: map[string]string{"data/a": "0"}, without: "stage-worker publish-worker cleanup-worker"})
+	id := f.terminatedStage()
+	branch := f.orphan(txn.ConductorIdentity(f.domain), id, 48*time.Hour)
+	var workers []*fronted
+	var held []*fault.Hold
+	for _, sweeps := range []string{briefSweep, briefSweep, "PERAGO_SWEEP_INTERVAL=0s"} {
+		// No sweep has begun before its hold is there: the first one waits half a second
+		// from the start, the others' branch would be gone.
+		p := f.behind("cleanup-worker", sweeps)
+		held = append(held, p.lake.Hold(fault.Match{Method: http.MethodDelete, Path: string(branch)}))
+		workers = append(workers, p)
+	}
+	// The workers that only sweep must not take the cleanup.
+	var gates []*fault.Gate
+	for _, p := range workers[:2] {
+		gate := p.conductor.Gate(fault.Match{Path: "/tasks/poll"})
+		gate.Close()
+		gates = append(gates, gate)
+	}
+	cancel := f.start("perago_cancel", map[string]any{"workflowId": id})
+	for _, hold := range held {
+		hold.Wait(t, waitTime)
+	}
+	for _, hold := range held {
+		hold.Pass()
+	}
+	var c cancellation
+	decode(t, f.end(cancel).Tasks[0].Output, &c)
+	if len(c.Errors)+len(c.Kept) != 0 || !cmp.Equal(c.Deleted, []txn.Branch{branch}) {
+		t.Errorf("the cleanup put out %+v", c)
+	}
+	for _, p := range workers {
+		eventually(t, waitTime, "the branch is decided", func() (bool, string) { return len(p.logged("branch decided")) > 0, p.stderr() })
+		for _, event := range p.logged("branch decided") {
+			if event["state"] != "deleted" || event["branch"] != string(branch) {
+				t.Errorf("%v", event)
+			}
+		}
+		if failed := p.logged("sweep failed"); len(failed) != 0 {
+			t.Errorf("%v", failed)
+		}
+	}
+	(&ending{fleet: f}).nothingIsLeft()
+	for _, gate := range gates {
+		gate.Open()
+	}
+	for _, p := range workers {
+		f.stop(p.process)
+	}
+}
+
+// terminatedStage is a workflow that was ended before its stage was polled.
+func (f *fleet) terminatedStage() txn.WorkflowID {
+	f.t.Helper()
+	id := f.start(f.register("unstaged", simple("perago_stage_once", "prepare_stage", map[string]any{"workspace": f.workspace(f.first), "prefix": "data/"})), map[string]any{})
+	if err := f.operator.Terminate(f.t.Context(), id, "an operator ends it"); err != nil {
+		f.t.Fatal(err)
+	}
+	return id
+}
+
 // Two thousand branches that nobody came for: a dry run leaves them, two sweeps
 // at once remove them, with memory that does not grow with them, and say how far
 // they are.
