@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test race faults crash roundtrip test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test race model faults crash roundtrip test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine.
@@ -34,6 +34,10 @@ faults: deps ## each request of a chain meets each fault, on the real servers; S
 
 crash: deps ## the worker is killed before and after each request of a chain; SEED=N, ONLY=REGEXP
 	go run ./e2e/stack/with-stack -- go run ./e2e/faults -crash $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
+
+model: ## every order of the calls of several actors, within bounds; REPLAY=FILE goes one schedule
+	go test -c -o bin/model.test ./e2e/model
+	cd e2e/model && ../../bin/model.test $(if $(REPLAY),-test.run '^TestReplay$$' -replay '$(abspath $(REPLAY))',-test.run '^(TestModel|TestProtections|TestKeptSchedules|TestTheModelIsTheMemoryServer)$$' -test.timeout 60m -full)
 
 test-short: ## the tests that need no server
 	go test -short -race -shuffle=on ./...

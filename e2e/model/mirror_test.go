@@ -31,7 +31,7 @@ import (
 // the servers give.
 func TestTheModelIsTheMemoryServer(t *testing.T) {
 	on := newStand(t)
-	rounds := 3
+	rounds := 2
 	if *full {
 		rounds = 30
 	}

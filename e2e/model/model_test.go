@@ -27,14 +27,15 @@ var (
 )
 
 const (
-	fullExpected  = 1_000_000
-	shortExpected = 10_000
+	fullExpected  = 3_000_000
+	shortExpected = 90_000
 )
 
 // total is what all explorations came to.
 type total struct {
-	mu                                              sync.Mutex
-	explored                                        bool
+	mu sync.Mutex
+	// explored counts the explorations.
+	explored                                        int
 	schedules, states, published, slips, violations int
 	// anomalies holds, for each rule that the soft fence was seen not to hold, the
 	// shortest schedule.
@@ -48,26 +49,37 @@ func TestMain(m *testing.M) {
 	// What is explored lives as long as the exploration.
 	debug.SetGCPercent(400)
 	code := m.Run()
-	if all.explored {
-		expected := shortExpected
-		if *full {
-			expected = fullExpected
-		}
-		switch {
-		case all.schedules < expected:
-			fmt.Printf("fewer schedules than %d: a scenario has fallen silent, or the protocol has become shorter\n", expected)
-			code = 1
-		case all.published == 0:
-			fmt.Println("no publication succeeded")
-			code = 1
-		}
-		fmt.Printf("bounds %v; in %d states an update had slipped between a passed fence and Conductor, which is not promised\n", boundsOf(), all.slips)
-		fmt.Printf("model: %d schedules, %d states, %d violations\n", all.schedules, all.states, all.violations)
-		if all.violations > 0 {
-			code = 1
-		}
+	if all.explored > 0 && !all.summary() {
+		code = 1
 	}
 	os.Exit(code)
+}
+
+// summary prints what all explorations came to, and reports whether that is enough
+// and sound.
+func (a *total) summary() bool {
+	expected := shortExpected
+	if *full {
+		expected = fullExpected
+	}
+	sound := a.violations == 0
+	switch {
+	case a.explored < 2*len(scenarios):
+		fmt.Printf("%d of %d explorations\n", a.explored, 2*len(scenarios))
+	case a.schedules < expected:
+		fmt.Printf("fewer schedules than %d: a scenario has fallen silent, or the protocol has become shorter\n", expected)
+		sound = false
+	}
+	if a.published == 0 {
+		fmt.Println("no publication succeeded")
+		sound = false
+	}
+	for _, b := range boundsOf() {
+		fmt.Printf("within %d preemptions and %d faults\n", b.preemptions, b.faults)
+	}
+	fmt.Printf("in %d states an update had slipped between a passed fence and Conductor, which is not promised\n", a.slips)
+	fmt.Printf("model: %d schedules, %d states, %d violations\n", a.schedules, a.states, a.violations)
+	return sound
 }
 
 func boundsOf() []bounds {
@@ -101,6 +113,7 @@ func TestModel(t *testing.T) {
 							t.Logf("%+v: %d schedules, %d states", b, e.schedules, e.states)
 							all.add(t, m, e)
 						}
+						all.ended()
 					})
 				})
 			}
@@ -116,10 +129,15 @@ func TestModel(t *testing.T) {
 	}
 }
 
+func (a *total) ended() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.explored++
+}
+
 func (a *total) add(t *testing.T, m mode, e *exploration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.explored = true
 	a.schedules += e.schedules
 	a.states += e.states
 	a.published += e.published

@@ -61,8 +61,6 @@ func (w *world) digest() uint64 {
 	return sum
 }
 
-func (w *world) queued(kind txn.TaskType) bool { return w.conductor.queued(kind) != nil }
-
 // rule is what the explorer holds schedules to: one of lakefstest.Check, or one
 // over both servers.
 type rule = lakefstest.Rule
