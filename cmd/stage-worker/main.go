@@ -70,6 +70,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		Allowed:           process.Config.Allowed(),
 		AllowedImports:    config.Stage.Imports(),
 		UploadConcurrency: config.Stage.UploadConcurrency,
+		UploadRate:        stage.NewUploadRate(config.Stage.UploadRateLimit),
 		NewExecutionID:    worker.NewExecutionID,
 		WorkflowURL:       process.Config.WorkflowURL(),
 		Staged: func(staged txn.Staged) {

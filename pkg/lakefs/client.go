@@ -63,7 +63,7 @@ func New(cfg Config, transport http.RoundTripper) (*Client, error) {
 func defaultTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns = 0
-	t.MaxIdleConnsPerHost = 256
+	t.MaxIdleConnsPerHost = 1024
 	// The bytes and the length of an object are those that were published.
 	t.DisableCompression = true
 	t.WriteBufferSize = 64 << 10

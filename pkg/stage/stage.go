@@ -8,6 +8,8 @@ import (
 	"os"
 	"runtime"
 
+	"golang.org/x/time/rate"
+
 	"perago/pkg/projection"
 	"perago/pkg/txn"
 )
@@ -47,7 +49,8 @@ type Attempt interface {
 // Config is the stage worker's own configuration.
 type Config struct {
 	WorkspaceRoot     string   `env:"PERAGO_WORKSPACE_ROOT,required" desc:"Directory under which user workers write their files, as <root>/<workflow id>/<task id>/, and checkouts go; the same path on every host that shares it"`
-	UploadConcurrency int      `env:"PERAGO_UPLOAD_CONCURRENCY,default=16" desc:"Uploads at once, or downloads of a checkout, for each task"`
+	UploadConcurrency int      `env:"PERAGO_UPLOAD_CONCURRENCY,default=64" desc:"Uploads at once, or downloads of a checkout, for each task; a file of more than 256 KiB counts for several, up to an eighth of them"`
+	UploadRateLimit   int64    `env:"PERAGO_UPLOAD_RATE_LIMIT,default=0" desc:"Bytes per second that all uploads of the process together may send; 0 is no limit"`
 	AllowedImports    []string `env:"PERAGO_ALLOWED_IMPORTS,default=*" desc:"Object-store prefixes that a task may import from, as URIs separated by commas; * allows all that lakeFS can read, none allows nothing"`
 }
 
@@ -63,6 +66,9 @@ func (c Config) Validate() []error {
 	}
 	if c.UploadConcurrency < 1 || c.UploadConcurrency > 1024 {
 		faults = append(faults, fmt.Errorf("PERAGO_UPLOAD_CONCURRENCY is %d; it must be between 1 and 1024", c.UploadConcurrency))
+	}
+	if c.UploadRateLimit < 0 || c.UploadRateLimit > 0 && c.UploadRateLimit < mostAtOnce {
+		faults = append(faults, fmt.Errorf("PERAGO_UPLOAD_RATE_LIMIT is %d; it must be 0 for no limit, or at least %d bytes per second", c.UploadRateLimit, mostAtOnce))
 	}
 	if _, err := txn.ParseImportList(c.AllowedImports); err != nil {
 		faults = append(faults, fmt.Errorf("PERAGO_ALLOWED_IMPORTS is not usable: %w", err))
@@ -88,8 +94,10 @@ type Stager struct {
 	Allowed  txn.AllowList
 	// AllowedImports is what may be imported.
 	AllowedImports txn.ImportList
-	// UploadConcurrency is how many uploads one task has under way.
+	// UploadConcurrency is how many connections one task has for its uploads.
 	UploadConcurrency int
+	// UploadRate bounds the uploads of all tasks together; nil is no bound.
+	UploadRate *rate.Limiter
 	// NewExecutionID gives a fresh UUIDv7.
 	NewExecutionID func() (txn.ExecutionID, error)
 	// WorkflowURL is a workflow's page in Conductor's UI; nil when there is none.
@@ -138,6 +146,10 @@ func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Resul
 
 // runDirectory is Try from the files of a directory.
 func (e *execution) runDirectory(ctx context.Context) (Result, error) {
+	remote, stop := ahead(ctx, func(ctx context.Context) iter.Seq2[txn.Object, error] {
+		return e.Lake.Objects(ctx, e.repository(), e.staged.InputRef, e.input.Prefix)
+	})
+	defer stop()
 	end := e.attempt.Phase("scan")
 	entries, err := projection.Scan(ctx, e.Root, e.directory)
 	end()
@@ -155,7 +167,6 @@ func (e *execution) runDirectory(ctx context.Context) (Result, error) {
 	}
 
 	end = e.attempt.Phase("compare")
-	remote := e.Lake.Objects(ctx, e.repository(), e.staged.InputRef, e.input.Prefix)
 	plan, err := projection.Diff(ctx, e.input.Prefix, entries, remote, projection.Hasher(e.Root, e.directory), runtime.GOMAXPROCS(0))
 	end()
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -316,15 +318,14 @@ func TestGuardrails(t *testing.T) {
 	guard := func(one ...any) map[string]any { return map[string]any{"guardrails": one} }
 	type object = map[string]any
 	for _, c := range []struct {
-		name   string
-		files  map[string]string
-		more   map[string]any
-		want   []projection.Violation
-		listed bool
+		name  string
+		files map[string]string
+		more  map[string]any
+		want  []projection.Violation
 	}{
 		{"all hold", map[string]string{"a": "2", "b": "1", "x/y": "2"}, guard(
 			object{"require_file": "a"}, object{"require_dir": "x"}, object{"require_glob": object{"pattern": "**", "max": 3}},
-			object{"forbid_glob": "**/*.tmp"}, object{"max_removed": object{"count": 2, "fraction": 0.5}}), nil, true},
+			object{"forbid_glob": "**/*.tmp"}, object{"max_removed": object{"count": 2, "fraction": 0.5}}), nil},
 		{"none holds", map[string]string{"a.tmp": "2"}, guard(
 			object{"require_file": "a"}, object{"require_dir": "x"}, object{"require_glob": object{"pattern": "**", "min": 2}},
 			object{"forbid_glob": "**/*.tmp"}, object{"max_removed": object{"count": 2, "fraction": 0.5}}), []projection.Violation{
@@ -332,12 +333,12 @@ func TestGuardrails(t *testing.T) {
 			`require_glob "**": 1 files match, at least 2 must`, `forbid_glob "**/*.tmp": matched by "a.tmp"`,
 			"max_removed.count: 4 of 4 objects would be removed, at most 2 may",
 			"max_removed.fraction: 4 of 4 objects would be removed, at most the part 0.5 may",
-		}, true},
-		{"seen before anything is read", map[string]string{"a.tmp": "2"}, guard(object{"require_file": "a"}), []projection.Violation{`require_file "a": there is no such file`}, false},
+		}},
+		{"without a bound on removals", map[string]string{"a.tmp": "2"}, guard(object{"require_file": "a"}), []projection.Violation{`require_file "a": there is no such file`}},
 		{"everything is removed", nil, map[string]any{"allow_empty": true, "guardrails": []any{object{"max_removed": object{"fraction": 0.9}}}},
-			[]projection.Violation{"max_removed.fraction: 4 of 4 objects would be removed, at most the part 0.9 may"}, true},
+			[]projection.Violation{"max_removed.fraction: 4 of 4 objects would be removed, at most the part 0.9 may"}},
 		{"what is there already is guarded too", map[string]string{"a": "1", "b": "1", "c": "1", "d": "1"}, guard(object{"require_file": "e"}),
-			[]projection.Violation{`require_file "e": there is no such file`}, false},
+			[]projection.Violation{`require_file "e": there is no such file`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -349,9 +350,6 @@ func TestGuardrails(t *testing.T) {
 			}
 			if diff := cmp.Diff(c.want, result.Violations); diff != "" {
 				t.Errorf("violations (-want +got):\n%s", diff)
-			}
-			if got := b.wire.count(http.MethodGet, "/objects/ls") > 0; got != c.listed {
-				t.Errorf("the input ref was listed: %v, want %v", got, c.listed)
 			}
 			if c.want == nil {
 				return
@@ -436,33 +434,139 @@ func TestUnsettledBranchIsAbandoned(t *testing.T) {
 	}
 }
 
-// The whole of many files goes, however many connections there are.
+// A small upload takes one connection, a larger one several, and no more are
+// taken than there are.
 func TestUploadsAreBounded(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
-	files := map[string]string{}
-	for i := range 200 {
-		files[fmt.Sprintf("f%03d", i)] = fmt.Sprint(i)
+	const kib = 1 << 10
+	for _, c := range []struct {
+		connections, files, size, most int
+	}{
+		{16, 40, 1, 16}, {4, 8, 256 * kib, 4}, {1, 3, 1, 1}, {0, 3, 1, 1},
+		{16, 24, 256*kib + 1, 8}, {16, 10, 700 * kib, 8}, {32, 12, 700 * kib, 10}, {32, 10, 1500 * kib, 8}, {4, 6, 700 * kib, 4},
+	} {
+		t.Run(fmt.Sprintf("%d of %d bytes on %d", c.files, c.size, c.connections), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, nil)
+				b.stager.UploadConcurrency = c.connections
+				files := map[string]string{}
+				content := strings.Repeat("x", c.size)
+				for i := range c.files {
+					files[fmt.Sprintf("f%03d", i)] = content
+				}
+				var mu sync.Mutex
+				under, most := 0, 0
+				next := b.wire.next
+				b.wire.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+					if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/objects") {
+						mu.Lock()
+						under++
+						most = max(most, under)
+						mu.Unlock()
+						time.Sleep(time.Second) // the bubble's clock: it goes on when all of them wait
+						mu.Lock()
+						under--
+						mu.Unlock()
+					}
+					return next.RoundTrip(r)
+				})
+				began := time.Now()
+				result, err := b.stager.Run(t.Context(), b.task(b.write(files), nil), &attempt{})
+				if err != nil || result.Staged.Added != c.files {
+					t.Fatalf("%+v, %v", result.Staged, err)
+				}
+				// Whatever one gives back another takes.
+				if took, want := time.Since(began), time.Duration((c.files+c.most-1)/c.most)*time.Second; took != want {
+					t.Errorf("took %s, want %s", took, want)
+				}
+				if most != c.most {
+					t.Errorf("%d uploads were under way at once, want %d", most, c.most)
+				}
+			})
+		})
 	}
-	var mu sync.Mutex
-	under, most := 0, 0
+}
+
+// All uploads of the process share one rate, and a stop does not wait for it.
+func TestUploadRate(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"empty": "", "a": strings.Repeat("a", 300_000), "b": strings.Repeat("b", 200_000), "c": strings.Repeat("c", 500_000)}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.stager.UploadRate = stage.NewUploadRate(100_000)
+		began := time.Now()
+		result, err := b.stager.Run(t.Context(), b.task(b.write(files), nil), &attempt{})
+		if took := time.Since(began); err != nil || result.Staged.Bytes != 1_000_000 || took < 9*time.Second || took > 10*time.Second {
+			t.Errorf("%d bytes in %s, %v; want a second for each 100000, but for the first 65536", result.Staged.Bytes, took, err)
+		}
+		if diff := cmp.Diff(files["c"], lakefstest.Tree(t, b.lake, b.repo, result.Staged.Commit)["data/c"]); diff != "" {
+			t.Error(diff)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.stager.UploadRate = stage.NewUploadRate(65536)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("stopped"))
+		defer cancel()
+		began := time.Now()
+		if _, err := b.stager.Run(ctx, b.task(b.write(files), nil), &attempt{}); err == nil || time.Since(began) > 2*time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// The listing of the input ref goes on while the files are looked at, and ends
+// with the task.
+func TestListingGoesAhead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1"})
+	ended := make(chan struct{})
 	next := b.wire.next
 	b.wire.next = roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/objects") {
-			mu.Lock()
-			under++
-			most = max(most, under)
-			mu.Unlock()
-			defer func() { mu.Lock(); under--; mu.Unlock() }()
+		if strings.HasSuffix(r.URL.Path, "/objects/ls") {
+			defer close(ended)
+			<-r.Context().Done()
+			return nil, r.Context().Err()
 		}
 		return next.RoundTrip(r)
 	})
-	result, err := b.stager.Run(t.Context(), b.task(b.write(files), nil), &attempt{})
-	if err != nil || result.Staged.Added != 200 {
-		t.Fatalf("%+v, %v", result.Staged, err)
+	directory := b.write(map[string]string{"b": "1"})
+	if err := os.Symlink("b", filepath.Join(directory, "link")); err != nil {
+		t.Fatal(err)
 	}
-	if most > 4 {
-		t.Errorf("%d uploads were under way at once, want at most 4", most)
+	if _, err := b.stager.Run(t.Context(), b.task(directory, nil), &attempt{}); !errors.As(err, new(*projection.UnrepresentableError)) {
+		t.Errorf("got %v", err)
+	}
+	select {
+	case <-ended:
+	default:
+		t.Error("the listing went on")
+	}
+}
+
+// A listing that ends with its context is not taken for a whole one: what it did
+// not come to would look removed.
+func TestListingThatIsCutIsNoListing(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{}
+	for i := range 1500 {
+		files[fmt.Sprintf("data/f%04d", i)] = "1"
+	}
+	b := newBench(t, files)
+	ctx, cancel := context.WithCancel(t.Context())
+	pages := 0
+	next := b.wire.next
+	b.wire.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, "/objects/ls") {
+			if pages++; pages == 2 {
+				cancel()
+			}
+		}
+		return next.RoundTrip(r)
+	})
+	if result, err := b.stager.Run(ctx, b.task(b.write(map[string]string{"f0000": "1"}), nil), &attempt{}); !errors.Is(err, context.Canceled) || b.wire.writes() != 0 {
+		t.Errorf("%+v, %v after %d writes", result.Staged, err, b.wire.writes())
 	}
 }
 
