@@ -72,14 +72,19 @@ func (c *Client) Commit(ctx context.Context, repo txn.Repository, id txn.CommitI
 
 // History walks the first parents from a commit down to, and not including,
 // stopAt: newest first, at most limit commits. reached says whether stopAt was
-// met; it is false when it lies further down or is not in this history at all.
-// Errors: txn.ErrNotFound for either end.
+// met; it is false when it lies further down or is not in this history at all. An
+// empty stopAt is the history's beginning, which reached then stands for. Errors:
+// txn.ErrNotFound for either end.
 //
 // lakeFS's stop_at is inclusive, and with a stop_at outside the history its log
 // silently runs to the root, so the end is recognised here and not there.
 func (c *Client) History(ctx context.Context, repo txn.Repository, from, stopAt txn.CommitID, limit int) (commits []txn.Commit, reached bool, err error) {
-	if err := errors.Join(checkRepository(repo), checkCommit(from), checkCommit(stopAt)); err != nil {
-		return nil, false, err
+	faults := errors.Join(checkRepository(repo), checkCommit(from))
+	if stopAt != "" {
+		faults = errors.Join(faults, checkCommit(stopAt))
+	}
+	if faults != nil {
+		return nil, false, faults
 	}
 	if from == stopAt {
 		return nil, true, nil
@@ -94,7 +99,10 @@ func (c *Client) History(ctx context.Context, repo txn.Repository, from, stopAt 
 	// adds at least one commit, so the loop ends.
 	for more := true; more && !reached && len(commits) <= limit; {
 		amount := apigen.PaginationAmount(min(pageSize, limit+1-len(commits)))
-		params := &apigen.LogCommitsParams{Amount: &amount, FirstParent: &firstParent, StopAt: &stop}
+		params := &apigen.LogCommitsParams{Amount: &amount, FirstParent: &firstParent}
+		if stopAt != "" {
+			params.StopAt = &stop
+		}
 		if last != "" {
 			after := apigen.PaginationAfter(last)
 			params.After = &after
@@ -139,6 +147,9 @@ func (c *Client) History(ctx context.Context, repo txn.Repository, from, stopAt 
 		if err != nil {
 			return nil, false, err
 		}
+	}
+	if stopAt == "" {
+		reached = next == "" && len(commits) <= limit
 	}
 	if len(commits) > limit {
 		commits = commits[:limit]

@@ -1189,6 +1189,8 @@ func (s *suite) log() {
 		{chain[0], chain[2], 10, chain[:2], true},
 		{chain[0], chain[0], 10, nil, true},
 		{chain[0], chain[1], 1, chain[:1], true},
+		{chain[0], "", 3, chain[:3], false},
+		{chain[0], "", 6, append(slices.Clone(chain), first), false},
 	} {
 		commits, reached, err := s.client.History(s.Context(), repo, c.from, c.stop, c.limit)
 		s.no(err)
@@ -1197,6 +1199,12 @@ func (s *suite) log() {
 	commits, _, err := s.client.History(s.Context(), repo, chain[0], first, 10)
 	s.no(err)
 	s.equal(commits[1], s.read(repo, chain[1]))
+	// Down to the repository's own first commit, which has no parent.
+	for _, limit := range []int{7, 10} {
+		commits, reached, err := s.client.History(s.Context(), repo, chain[0], "", limit)
+		s.no(err)
+		s.equal([]any{len(commits), len(commits[6].Parents), reached}, []any{7, 0, true})
+	}
 }
 
 func (s *suite) logFirstParent() {
