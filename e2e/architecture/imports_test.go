@@ -35,6 +35,7 @@ var allowed = map[string][]string{
 	"pkg/lakefs/lakefstest":       {"pkg/txn", "pkg/lakefs"},
 	"pkg/definition":              {"pkg/txn"},
 	"pkg/fence":                   {"pkg/txn"},
+	"pkg/explain":                 {"pkg/txn"},
 	"pkg/fault":                   {},
 }
 
