@@ -46,6 +46,7 @@ func TestPublish(t *testing.T) {
 		"FirstPublicationAndItsRetry":    testFirstPublicationAndItsRetry,
 		"Superseding":                    testSuperseding,
 		"NoOp":                           testNoOp,
+		"NoOpOfAnImport":                 testNoOpOfAnImport,
 		"NoOpDisarmsAnOlderAttempt":      testNoOpDisarmsAnOlderAttempt,
 		"ReadOnly":                       testReadOnly,
 		"StaleAttemptWritesNothing":      testStaleAttemptWritesNothing,
@@ -385,6 +386,33 @@ func testNoOp(t *testing.T, on subject) {
 				t.Errorf("%+v; want it to supersede %s", next, p.Commit)
 			}
 			b.tree(want)
+		})
+	}
+}
+
+// An import that changed nothing has left the branch onto which it imported. That
+// is no sign of another execution; one more branch is.
+func testNoOpOfAnImport(t *testing.T, on subject) {
+	for name, others := range map[string]bool{"alone": false, "beside another execution": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, on, map[string]string{"data/a": "1"})
+			staged := b.stage(map[string]string{"data/a": "2"})
+			staged.NoOp, staged.Commit = true, b.first
+			stage := b.tasks[staged.Task]
+			stage.Output = raw(t, map[string]any{"staged": staged})
+			b.tasks[staged.Task] = stage
+			if !others {
+				if p := b.published(staged, 0, txn.OutcomeNoOp); p.Commit != b.first || b.head() != b.first {
+					t.Errorf("%+v, head %s", p, b.head())
+				}
+				return
+			}
+			b.stage(map[string]string{"data/a": "3"})
+			if p := b.published(staged, 0, txn.OutcomePublished); p.Commit == b.first || p.Commit != b.head() {
+				t.Errorf("%+v, head %s", p, b.head())
+			}
+			b.tree(map[string]string{"data/a": "1"})
 		})
 	}
 }
