@@ -45,7 +45,7 @@ type Match struct {
 	// Fits is asked as well.
 	Fits func(Request) bool
 	// Nth is which of the matching requests from now on: 1, the next one, when it
-	// is 0.
+	// is 0. One that an earlier hold has taken does not count.
 	Nth int
 }
 

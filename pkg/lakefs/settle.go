@@ -66,8 +66,8 @@ func (s Settling) CommitUnchanged(ctx context.Context, repo txn.Repository, bran
 // settle sends a commit and, while its outcome is unknown, reads the branch's
 // head: the commit of this execution and phase is done, anything else is sent
 // again. A refusal for want of changes after an unknown outcome is one too: the
-// first one may have landed in between. Should two land after all, the second has
-// the first as its parent, which the caller looks at.
+// first one may have landed in between. Should two land after all, they are alike,
+// and the first is the one.
 func (s Settling) settle(ctx context.Context, repo txn.Repository, branch txn.Branch, metadata map[string]string, send func() (txn.Commit, error)) (txn.Commit, error) {
 	want, err := txn.ParseRecord(metadata)
 	if err != nil {
@@ -87,8 +87,12 @@ func (s Settling) settle(ctx context.Context, repo txn.Repository, branch txn.Br
 		if found, ok := s.landed(ctx, repo, branch, want); ok {
 			return found, nil
 		}
-		if commit, err = send(); !errors.Is(err, txn.ErrUnknownOutcome) && !errors.Is(err, txn.ErrNoChanges) {
-			return commit, err
+		commit, err = send()
+		switch {
+		case err == nil:
+			return s.first(ctx, repo, commit, want), nil
+		case !errors.Is(err, txn.ErrUnknownOutcome) && !errors.Is(err, txn.ErrNoChanges):
+			return txn.Commit{}, err
 		}
 	}
 }
@@ -101,11 +105,30 @@ func (s Settling) landed(ctx context.Context, repo txn.Repository, branch txn.Br
 		return txn.Commit{}, false
 	}
 	commit, err := s.Commit(ctx, repo, head)
-	if err != nil {
+	if err != nil || !of(commit, want) {
 		return txn.Commit{}, false
 	}
+	return s.first(ctx, repo, commit, want), true
+}
+
+// first is the first of several commits of this execution and phase, one on top
+// of the other. Where its parents cannot be read, the caller, who looks at them
+// too, has the commit itself.
+func (s Settling) first(ctx context.Context, repo txn.Repository, commit txn.Commit, want txn.Record) txn.Commit {
+	for len(commit.Parents) == 1 {
+		parent, err := s.Commit(ctx, repo, commit.Parents[0])
+		if err != nil || !of(parent, want) {
+			break
+		}
+		commit = parent
+	}
+	return commit
+}
+
+// of reports whether a commit is of this execution and phase.
+func of(commit txn.Commit, want txn.Record) bool {
 	record, err := txn.ParseRecord(commit.Metadata)
-	return commit, err == nil && record.Execution == want.Execution && record.Phase == want.Phase
+	return err == nil && record.Execution == want.Execution && record.Phase == want.Phase
 }
 
 // wait pauses and reports false when ctx ended first.

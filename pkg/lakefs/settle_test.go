@@ -144,3 +144,63 @@ func TestCommitIsSettledByReading(t *testing.T) {
 		})
 	}
 }
+
+// A commit that changes nothing lands as often as it is sent. What is held back
+// lands just before the repeat, or before the branch is read for the repeat's own
+// lost answer: the first of the two is the commit.
+func TestOfTwoCommitsTheFirstCounts(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"the repeat is answered": false, "the repeat is lost": true} {
+		for what, commit := range map[string]func(*testing.T, *settleBench, txn.MetaRangeID) (txn.Commit, error){
+			"tree": func(t *testing.T, b *settleBench, tree txn.MetaRangeID) (txn.Commit, error) {
+				return b.client.CommitTree(t.Context(), b.repo, "perago-x", tree, "try", b.tryRecord())
+			},
+			"unchanged": func(t *testing.T, b *settleBench, _ txn.MetaRangeID) (txn.Commit, error) {
+				return b.client.CommitUnchanged(t.Context(), b.repo, "perago-x", "try", b.tryRecord())
+			},
+		} {
+			t.Run(what+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					b := newSettleBench(t, "/commits")
+					if err := b.plain.CreateBranch(t.Context(), b.repo, "perago-x", b.first); err != nil {
+						t.Fatal(err)
+					}
+					first, err := b.plain.Commit(t.Context(), b.repo, b.first)
+					if err != nil {
+						t.Fatal(err)
+					}
+					deliver := b.wire.Hold(b.at).Late(t)
+					hold := b.wire.Hold
+					if lost {
+						hold = b.wire.HoldAnswer
+					}
+					repeat := hold(b.at)
+					go func() {
+						<-repeat.Arrived()
+						deliver()
+						if lost {
+							repeat.Drop()
+						} else {
+							repeat.Pass()
+						}
+					}()
+					got, err := commit(t, b, first.MetaRange)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if b.sent() != 2 {
+						t.Errorf("sent %d times, want twice", b.sent())
+					}
+					if len(got.Parents) != 1 || got.Parents[0] != b.first {
+						t.Errorf("got a commit on %v, want the one on %s", got.Parents, b.first)
+					}
+					head, err := b.plain.Head(t.Context(), b.repo, "perago-x")
+					if err != nil || head == got.ID {
+						t.Errorf("only one landed: the head is %s, %v", head, err)
+					}
+				})
+			})
+		}
+	}
+}
