@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test race model faults crash roundtrip test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test race bench model faults crash roundtrip test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine.
@@ -38,6 +38,10 @@ crash: deps ## the worker is killed before and after each request of a chain; SE
 model: ## every order of the calls of several actors, within bounds; REPLAY=FILE goes one schedule
 	go test -c -o bin/model.test ./e2e/model
 	cd e2e/model && ../../bin/model.test $(if $(REPLAY),-test.run '^TestReplay$$' -replay '$(abspath $(REPLAY))',-test.run '^(TestModel|TestProtections|TestKeptSchedules|TestTheModelIsTheMemoryServer)$$' -test.timeout 60m -full)
+
+bench: ## measure staging and publishing against other ways; ROUNDS=N, ONLY=REGEXP
+	@e2e/stack/deps.sh bench
+	TMPDIR=$(if $(wildcard /dev/shm),/dev/shm,$${TMPDIR:-/tmp}) go run ./e2e/stack/with-stack -- go run ./e2e/bench $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(ONLY),-only '$(ONLY)')
 
 test-short: ## the tests that need no server
 	go test -short -race -shuffle=on ./...

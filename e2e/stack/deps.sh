@@ -4,6 +4,8 @@
 # both servers into the cache. Quick when there is nothing to do. Reads no input.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+benchmark=no
+[ "${1:-}" != bench ] || benchmark=yes # what make bench needs beside the rest
 
 java_command() { echo "${JAVA_HOME:+$JAVA_HOME/bin/}java"; }
 
@@ -20,6 +22,7 @@ missing() {
   command -v mvn >/dev/null || echo maven
   command -v gcc >/dev/null || command -v clang >/dev/null || echo cc # for go test -race
   command -v curl >/dev/null || echo curl # the README's commands are run as they stand
+  [ "$benchmark" = no ] || command -v rclone >/dev/null || echo rclone # a peer
 }
 
 install() { # WORD...: packages by what they give
@@ -38,6 +41,7 @@ install() { # WORD...: packages by what they give
       maven) packages+=(maven) ;;
       cc) packages+=(gcc libc6-dev) ;;
       curl) packages+=(curl) ;;
+      rclone) packages+=(rclone) ;;
       esac
     done
     apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >/dev/null
@@ -48,6 +52,7 @@ install() { # WORD...: packages by what they give
       maven) packages+=(maven) ;;
       cc) packages+=(gcc) ;;
       curl) packages+=(curl) ;;
+      rclone) packages+=(rclone) ;;
       esac
     done
     dnf install -y -q "${packages[@]}" </dev/null
@@ -58,6 +63,7 @@ install() { # WORD...: packages by what they give
       maven) packages+=(maven) ;;
       cc) packages+=(gcc musl-dev) ;;
       curl) packages+=(curl) ;;
+      rclone) packages+=(rclone) ;;
       esac
     done
     apk add --quiet "${packages[@]}" </dev/null
@@ -75,6 +81,7 @@ explain() { # WORD...: what to install by hand
     maven) echo "  Maven, to fetch Conductor (Debian, Ubuntu: apt-get install maven)" ;;
     cc) echo "  a C compiler, for go test -race (Debian, Ubuntu: apt-get install gcc libc6-dev)" ;;
     curl) echo "  curl (Debian, Ubuntu: apt-get install curl)" ;;
+    rclone) echo "  rclone, to compare with (Debian, Ubuntu: apt-get install rclone)" ;;
     esac
   done >&2
   echo "Install it, then run this again; as root, make deps does it itself." >&2

@@ -71,7 +71,8 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 			return nil, err
 		}
 	}
-	st.AccessKeyID = "perago-" + randomHex(8)
+	// At most 20 characters: lakeFS's S3 gateway takes no longer ones.
+	st.AccessKeyID = "perago-" + randomHex(6)
 	st.SecretAccessKey = randomHex(20)
 	st.LakeFS = lakeFSServer(bin, st.dir, filepath.Join(logDir, "lakefs.log"), st.Servers)
 	st.Conductor = conductorServer(bin, st.dir, filepath.Join(logDir, "conductor.log"))

@@ -1,0 +1,202 @@
+// Command bench measures staging and publishing against other ways to do the
+// same, each as a process of its own, one after another in every round, on a
+// lakeFS and a Conductor that it finds in its environment:
+//
+//	go run ./e2e/stack/with-stack -- go run ./e2e/bench -lakectl FILE
+//
+// It prints a line for each figure:
+//
+//	bench NAME ratio=X ours=V other=V peer=NAME n=ROUNDS spread=LOW-HIGH
+//
+// ratio is the median throughput of ours over the peer's in the same run: above 1
+// ours is faster. spread is the ratio of each round. The figures with a goal say
+// so; see docs/performance.md.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"perago/e2e/stack"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == childFlag {
+		if len(os.Args) == 3 && os.Args[2] == "empty" {
+			os.Exit(empty())
+		}
+		if err := child(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run of the measurements.
+type bench struct {
+	out     io.Writer
+	servers stack.Servers
+	lake    lake
+	lakectl string
+	rclone  string
+	rounds  int
+	// dir holds the data; scale divides the sizes, for a quick look.
+	dir   string
+	scale int
+}
+
+func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
+	b := &bench{out: out}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.StringVar(&b.lakectl, "lakectl", "", "lakectl's `file`; the one that belongs to the tests' lakeFS when empty")
+	flags.StringVar(&b.rclone, "rclone", "rclone", "rclone's `file`; empty leaves it out")
+	flags.IntVar(&b.rounds, "rounds", 5, "how often each contender runs")
+	flags.IntVar(&b.scale, "scale", 1, "divide the sizes by this: a quick look, not a result")
+	only := flags.String("only", "", "only the scenarios whose name matches this `regexp`")
+	dir := flags.String("dir", "", "where the data goes; a temporary directory when empty")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if b.servers, err = stack.FromEnv(); err != nil {
+		return err
+	}
+	if b.lakectl == "" {
+		binaries, err := stack.Prefetch(ctx, os.Stderr)
+		if err != nil {
+			return err
+		}
+		b.lakectl = binaries.Lakectl
+	}
+	if b.dir, err = os.MkdirTemp(*dir, "perago-bench-"); err != nil {
+		return err
+	}
+	defer func() {
+		if removed := os.RemoveAll(b.dir); err == nil {
+			err = removed
+		}
+	}()
+	if b.lake, err = newLake(b.servers); err != nil {
+		return err
+	}
+	ran := 0
+	for _, scenario := range scenarios {
+		if !wanted.MatchString(scenario.name) {
+			continue
+		}
+		ran++
+		began := time.Now()
+		if err := scenario.run(ctx, b, scenario.name); err != nil {
+			return fmt.Errorf("%s: %w", scenario.name, err)
+		}
+		fmt.Fprintf(os.Stderr, "bench: %s took %s\n", scenario.name, time.Since(began).Round(time.Second))
+	}
+	if ran == 0 {
+		return fmt.Errorf("no scenario is called like %q", *only)
+	}
+	return nil
+}
+
+// scenarios in the order in which they run.
+var scenarios = []struct {
+	name string
+	run  func(ctx context.Context, b *bench, name string) error
+}{
+	{"small", small},
+	{"medium", medium},
+	{"large", large},
+	{"edited", edited},
+	{"import", imported},
+	{"history", longHistory},
+	{"changes", manyChanges},
+	{"step", wholeStep},
+}
+
+// contender is one way to do the work of a scenario.
+type contender struct {
+	name string
+	// goal is the ratio that ours should reach over it; 0 for none.
+	goal float64
+	// run does it once and gives how long it took.
+	run func(ctx context.Context) (time.Duration, error)
+}
+
+// compare runs ours and its peers by turns and prints a line for each peer.
+// amount is how much work one run is, in units a second.
+func (b *bench) compare(ctx context.Context, name string, amount float64, unit string, ours contender, peers ...contender) error {
+	times := map[string][]time.Duration{}
+	all := append([]contender{ours}, peers...)
+	for round := range b.rounds {
+		// Nobody is always the first one, or always after the same one.
+		for i := range all {
+			c := all[(i+round)%len(all)]
+			took, err := c.run(ctx)
+			if err != nil {
+				return fmt.Errorf("round %d, %s: %w", round+1, c.name, err)
+			}
+			times[c.name] = append(times[c.name], took)
+		}
+	}
+	own := times[ours.name]
+	for _, peer := range peers {
+		var ratios []float64
+		for round, took := range times[peer.name] {
+			ratios = append(ratios, took.Seconds()/own[round].Seconds())
+		}
+		line := fmt.Sprintf("bench %s ratio=%.2f ours=%.1f%s other=%.1f%s peer=%s n=%d spread=%.2f-%.2f", name,
+			median(times[peer.name]).Seconds()/median(own).Seconds(),
+			amount/median(own).Seconds(), unit, amount/median(times[peer.name]).Seconds(), unit,
+			strings.ReplaceAll(peer.name, " ", "_"), b.rounds, slices.Min(ratios), slices.Max(ratios))
+		if peer.goal > 0 {
+			line += fmt.Sprintf(" goal=%.2f", peer.goal)
+		}
+		fmt.Fprintln(b.out, line)
+	}
+	return nil
+}
+
+// best is of several contenders the one with the shortest median, under a name
+// of its own: a peer at its best setting.
+func (b *bench) best(ctx context.Context, name string, goal float64, candidates ...contender) (contender, error) {
+	var winner contender
+	var shortest time.Duration
+	for _, c := range candidates {
+		var all []time.Duration
+		for range 3 {
+			took, err := c.run(ctx)
+			if err != nil {
+				return contender{}, fmt.Errorf("%s: %w", c.name, err)
+			}
+			all = append(all, took)
+		}
+		if m := median(all); winner.run == nil || m < shortest {
+			winner, shortest = c, m
+		}
+	}
+	return contender{name: name + " at " + winner.name, goal: goal, run: winner.run}, nil
+}
+
+func median(times []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[len(sorted)/2]
+}
