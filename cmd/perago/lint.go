@@ -99,7 +99,7 @@ func (e *environment) runLint(ctx context.Context, options lintOptions, paths []
 		return err
 	}
 	if len(findings) > 0 {
-		return fmt.Errorf("%s in %s", count(len(findings), "finding"), count(len(definitions), "definition"))
+		return fmt.Errorf("%s in %s", count(len(findings), "finding", "findings"), count(len(definitions), "definition", "definitions"))
 	}
 	return nil
 }
@@ -164,9 +164,9 @@ func (e *environment) printFindings(findings []definition.Finding, left []defini
 }
 
 // count is a number of things in words.
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %s", n, what)
+	return fmt.Sprintf("%d %s", n, many)
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"perago/pkg/definition"
+	"perago/pkg/explain"
 )
 
 // The rules of perago lint are documented in their order, in their own words.
@@ -21,4 +22,18 @@ func TestLintRules(t *testing.T) {
 			t.Errorf("docs/commands.md has %v, the program has %s: %s", rows[i], rules[i].Rule, rules[i].About)
 		}
 	}
+}
+
+// The states of perago explain are documented, each once.
+func TestExplainStates(t *testing.T) {
+	t.Parallel()
+	var documented []string
+	for _, row := range table(t, "docs/commands.md", "states") {
+		documented = append(documented, names(row[0])...)
+	}
+	var real []string
+	for _, state := range explain.States() {
+		real = append(real, string(state))
+	}
+	same(t, "docs/commands.md, states", documented, real)
 }

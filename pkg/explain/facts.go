@@ -1,0 +1,102 @@
+package explain
+
+import (
+	"encoding/json"
+	"slices"
+
+	"perago/pkg/txn"
+)
+
+// Facts are what was read of one workflow and of the branches that it publishes
+// to.
+type Facts struct {
+	Workflow txn.Workflow
+	// Identity is what branch names call this Conductor.
+	Identity txn.ConductorIdentity
+	Targets  []Target
+	// Branches are the workflow's staging and source branches.
+	Branches []Branch
+	// Staged are the commits that its stages put out and lakeFS still has, Gone
+	// those that it has no more.
+	Staged []txn.Commit
+	Gone   []txn.CommitID
+	// Problems are what could not be read: what is said is then less.
+	Problems []string
+}
+
+// Target is a branch that the workflow publishes to.
+type Target struct {
+	Repository txn.Repository
+	Branch     txn.Branch
+	Head       txn.CommitID
+	// Ranges are the commits above each input ref, as a publish would read them.
+	Ranges map[txn.CommitID]Range
+}
+
+// Range is the first-parent commits of a target above an input ref, newest first.
+type Range struct {
+	Commits []txn.Commit
+	// Reached says that they end at the input ref.
+	Reached bool
+}
+
+// Branch is one of the workflow's hidden branches.
+type Branch struct {
+	Repository txn.Repository
+	Name       txn.Branch
+	// Head is the commit it points at.
+	Head txn.Commit
+}
+
+// Input is where one of the workflow's steps starts, from a task of perago's.
+type Input struct {
+	Repository txn.Repository
+	Branch     txn.Branch
+	Ref        txn.CommitID
+}
+
+// Inputs are what has to be read for a workflow, each once.
+func Inputs(workflow txn.Workflow) []Input {
+	var all []Input
+	for _, task := range workflow.Tasks {
+		if !task.Type.IsStage() && !task.Type.IsPublish() {
+			continue
+		}
+		workspace := workspaceOf(task)
+		input := Input{workspace.Repository, workspace.Branch, workspace.Ref}
+		if _, err := txn.ParseCommitID(string(workspace.Ref)); err != nil || workspace.Repository == "" || workspace.Branch == "" || slices.Contains(all, input) {
+			continue
+		}
+		all = append(all, input)
+	}
+	return all
+}
+
+// StagedBy is what the completed stage tasks of a workflow put out, in order.
+func StagedBy(workflow txn.Workflow) []txn.Staged {
+	var all []txn.Staged
+	for _, task := range workflow.Tasks {
+		if staged := stagedBy(task); task.Type.IsStage() && staged != nil {
+			all = append(all, *staged)
+		}
+	}
+	return all
+}
+
+// workspaceOf is the workspace that a task was given, unchecked.
+func workspaceOf(task txn.Task) txn.Workspace {
+	var input struct {
+		Workspace txn.Workspace `json:"workspace"`
+	}
+	_ = json.Unmarshal(task.Input, &input) // what cannot be read is empty
+	return input.Workspace
+}
+
+func (f Facts) target(repository txn.Repository, branch txn.Branch) (Target, bool) {
+	for _, target := range f.Targets {
+		if target.Repository == repository && target.Branch == branch {
+			return target, true
+		}
+	}
+	return Target{}, false
+}

@@ -1,0 +1,498 @@
+package explain
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"perago/pkg/txn"
+)
+
+// Explanation is what happened to the data of one workflow.
+type Explanation struct {
+	Workflow txn.WorkflowID     `json:"workflow_id"`
+	Name     string             `json:"name"`
+	Status   txn.WorkflowStatus `json:"status"`
+	Reason   string             `json:"reason,omitempty"`
+	Steps    []Step             `json:"steps"`
+	// Others are perago's tasks that are of no one step.
+	Others  []Attempt `json:"others"`
+	Targets []History `json:"targets"`
+	// Next is what to do, one sentence each; empty when there is nothing to do.
+	Next     []string `json:"next"`
+	Problems []string `json:"problems"`
+}
+
+// Step is one step: a stage task with its retries, and what became of its result.
+type Step struct {
+	Step       txn.ReferenceName  `json:"step"`
+	Key        txn.LogicalTaskKey `json:"logical_task_key"`
+	Repository txn.Repository     `json:"repository"`
+	Branch     txn.Branch         `json:"branch"`
+	Prefix     string             `json:"prefix"`
+	InputRef   txn.CommitID       `json:"input_ref"`
+	State      State              `json:"state"`
+	// Summary is what the state means here, Next what to do about it.
+	Summary string `json:"summary"`
+	Next    string `json:"next,omitempty"`
+	// Commit is the step's publication on the branch; empty when there is none.
+	Commit   txn.CommitID `json:"commit,omitempty"`
+	Attempts []Attempt    `json:"attempts"`
+	Open     []Open       `json:"open"`
+}
+
+// Attempt is one try of one of perago's tasks, as Conductor has it.
+type Attempt struct {
+	Task    txn.TaskID        `json:"task_id"`
+	Name    txn.ReferenceName `json:"task"`
+	Type    txn.TaskType      `json:"type"`
+	Retry   int               `json:"retry_count"`
+	Poll    int               `json:"poll_count"`
+	Started *time.Time        `json:"started,omitempty"`
+	Worker  txn.WorkerID      `json:"worker,omitempty"`
+	Status  txn.TaskStatus    `json:"status"`
+	// Result is what it did, and what its fences saw.
+	Result string `json:"result"`
+	// Outcome, ExpectedHead and Fence are a publish's.
+	Outcome      txn.Outcome  `json:"outcome,omitempty"`
+	ExpectedHead txn.CommitID `json:"expected_head,omitempty"`
+	Fence        txn.Fence    `json:"fence,omitempty"`
+}
+
+// Open is a hidden branch that is still there.
+type Open struct {
+	Branch txn.Branch   `json:"branch"`
+	Commit txn.CommitID `json:"commit"`
+	Why    string       `json:"why"`
+}
+
+// History is a target's commits above the oldest input ref of the workflow.
+type History struct {
+	Repository txn.Repository `json:"repository"`
+	Branch     txn.Branch     `json:"branch"`
+	Head       txn.CommitID   `json:"head"`
+	Commits    []Entry        `json:"commits"`
+}
+
+// State is where a step's data is.
+type State string
+
+// The states of a step.
+const (
+	StateRunning    State = "running"
+	StateNotStaged  State = "not_staged"
+	StateStaged     State = "staged"
+	StatePublished  State = "published"
+	StateUnchanged  State = "unchanged"
+	StateUnreported State = "published_unreported"
+	StateMissing    State = "published_missing"
+	StateRefused    State = "refused"
+	StateRaced      State = "raced"
+	StateInDoubt    State = "in_doubt"
+	StateFailed     State = "failed"
+)
+
+// States are all states, in the order of the documents.
+func States() []State {
+	return []State{
+		StateRunning, StateNotStaged, StateStaged, StatePublished, StateUnchanged, StateUnreported, StateMissing,
+		StateRefused, StateRaced, StateInDoubt, StateFailed,
+	}
+}
+
+// Workflow explains a workflow from what was read of it.
+func Workflow(f Facts) Explanation {
+	e := Explanation{
+		Workflow: f.Workflow.ID, Name: f.Workflow.Name, Status: f.Workflow.Status, Reason: f.Workflow.Reason,
+		Steps: []Step{}, Others: []Attempt{}, Targets: []History{}, Next: []string{}, Problems: append([]string{}, f.Problems...),
+	}
+	for _, tries := range stepsOf(f.Workflow, &e.Others) {
+		step := explainStep(f, tries)
+		e.Steps = append(e.Steps, step)
+		if step.Next != "" && !slices.Contains(e.Next, step.Next) {
+			e.Next = append(e.Next, step.Next)
+		}
+	}
+	for _, target := range f.Targets {
+		e.Targets = append(e.Targets, history(target))
+	}
+	return e
+}
+
+// history is a target's longest range, whole: the others are part of it.
+func history(target Target) History {
+	var longest []txn.Commit
+	for _, r := range target.Ranges {
+		if r.Reached && len(r.Commits) > len(longest) {
+			longest = r.Commits
+		}
+	}
+	return History{Repository: target.Repository, Branch: target.Branch, Head: target.Head, Commits: Log(target.Branch, longest)}
+}
+
+// tries are the tasks of one step, in the order in which they were scheduled.
+type tries struct {
+	key   txn.LogicalTaskKey
+	name  txn.ReferenceName
+	tasks []txn.Task
+}
+
+// stepsOf puts the tasks together by their step: a stage's own key, and the one in
+// what a publish or cleanup was given. What is of no step goes to others.
+func stepsOf(workflow txn.Workflow, others *[]Attempt) []*tries {
+	var all []*tries
+	of := func(key txn.LogicalTaskKey) *tries {
+		for _, one := range all {
+			if one.key == key {
+				return one
+			}
+		}
+		one := &tries{key: key, name: txn.StepName(key, workflow.ID)}
+		all = append(all, one)
+		return one
+	}
+	for _, task := range workflow.Tasks {
+		switch {
+		case task.Type.IsStage():
+			one := of(txn.NewLogicalTaskKey(workflow.ID, task.ReferenceName, task.Iteration))
+			one.tasks = append(one.tasks, task)
+		case task.Type.IsPublish(), task.Type.IsCleanup():
+			staged, err := txn.StagedOf(task)
+			if err != nil {
+				*others = append(*others, attempt(task))
+				continue
+			}
+			one := of(staged.Key)
+			one.tasks = append(one.tasks, task)
+		case task.Type.IsCheckout():
+			*others = append(*others, attempt(task))
+		}
+	}
+	return all
+}
+
+// explainStep says where one step's data is.
+func explainStep(f Facts, t *tries) Step {
+	s := Step{Step: t.name, Key: t.key, Attempts: []Attempt{}, Open: []Open{}}
+	var stage, publish txn.Task
+	var staged *txn.Staged
+	for _, task := range t.tasks {
+		s.Attempts = append(s.Attempts, attempt(task))
+		switch {
+		case task.Type.IsStage():
+			stage, staged = task, stagedBy(task)
+			w := workspaceOf(task)
+			s.Repository, s.Branch, s.InputRef, s.Prefix = w.Repository, w.Branch, w.Ref, prefixOf(task)
+		case task.Type.IsPublish():
+			publish = task
+		}
+	}
+	if staged == nil && publish.ID != "" {
+		// The stage's record is gone, or is under way again; what the publish was
+		// given still says what it was about.
+		if given, err := txn.StagedOf(publish); err == nil {
+			s.Repository, s.Branch, s.InputRef, s.Prefix = given.Repository, given.Branch, given.InputRef, given.Prefix.String()
+			staged = &given
+		}
+	}
+	step := txn.Step{Repository: s.Repository, Branch: s.Branch, Workflow: f.Workflow.ID, Key: s.Key, InputRef: s.InputRef}
+	if staged != nil {
+		step = txn.StepOf(*staged, f.Workflow.ID, s.Key)
+	}
+	target, read := f.target(s.Repository, s.Branch)
+	over, known := target.Ranges[s.InputRef]
+	read = read && known
+	var own []txn.Commit
+	for _, commit := range over.Commits {
+		if step.Owns(commit) {
+			own = append(own, commit)
+		}
+	}
+	if len(own) > 0 {
+		s.Commit = own[0].ID
+	}
+	s.openBranches(f, own)
+	at := fmt.Sprintf("lakefs://%s/%s", s.Repository, s.Branch)
+	p := publicationOf(publish)
+	retry := func() { s.retryAdvice(f, step, staged, target, over, read) }
+
+	switch {
+	case publish.Status == txn.TaskCompleted && (p.Outcome == txn.OutcomeNoOp || p.Outcome == txn.OutcomeReadOnly):
+		s.State, s.Summary = StateUnchanged, "there was nothing to publish: its files are those of the input ref"
+		if p.Outcome == txn.OutcomeReadOnly {
+			s.Summary = "it is read-only and publishes nothing"
+		}
+	case publish.Status == txn.TaskCompleted:
+		s.published(p, over, at, read)
+	case p.Outcome == txn.OutcomeRaced:
+		s.State, s.Summary = StateRaced, fmt.Sprintf("its publication landed on %s where it should not have: %s", at, publish.Reason)
+		s.Next = fmt.Sprintf("look at %s (perago log %s), and revert what is not wanted; then start a new workflow from the head", at, at)
+	case len(own) > 0:
+		s.State, s.Summary = StateUnreported, fmt.Sprintf("%s holds %s of this step, which no publish task has put out: the answer or the completion was lost", at, own[0].ID)
+		retry()
+	case publish.Status.Open() || stage.Status.Open():
+		s.State, s.Summary = StateRunning, "it is under way: nothing of it is published"
+		if f.Workflow.Status.Terminal() {
+			s.Summary += fmt.Sprintf(", and its workflow is %s", f.Workflow.Status)
+		}
+	case p.Outcome == txn.OutcomeInDoubt:
+		s.State, s.Summary = StateInDoubt, "a merge was sent, and the branch does not hold it: it may still land"
+		retry()
+		if f.Workflow.Status.Terminal() {
+			s.Next += fmt.Sprintf("; where nobody retries, perago settle %s rules it out", at)
+		}
+	case p.Outcome == txn.OutcomeRefused:
+		s.State, s.Summary = StateRefused, "it is not published: "+publish.Reason
+		retry()
+	case publish.ID != "":
+		s.State, s.Summary = StateFailed, fmt.Sprintf("it is not published: the publish is %s%s", publish.Status, because(publish.Reason))
+		retry()
+	case stage.Status == txn.TaskCompleted:
+		s.State, s.Summary = StateStaged, "it is staged and not published yet"
+		if f.Workflow.Status.Terminal() {
+			s.Summary = "it is staged and was never published"
+			retry()
+		}
+	default:
+		s.State, s.Summary = StateNotStaged, fmt.Sprintf("nothing is staged: the stage is %s%s", stage.Status, because(stage.Reason))
+		if f.Workflow.Status.Terminal() {
+			s.Next = fmt.Sprintf("mend the cause at %s and retry the workflow in Conductor, or start a new one from the head", s.Step)
+		}
+	}
+	return s
+}
+
+// published is a step whose publish has completed.
+func (s *Step) published(p txn.Publication, over Range, at string, read bool) {
+	s.State, s.Commit = StatePublished, p.Commit
+	s.Summary = fmt.Sprintf("it is published: %s holds it as %s, on the %s fence", at, p.Commit, p.Fence)
+	if !read {
+		s.Summary = fmt.Sprintf("it was published to %s as %s; the branch could not be read", at, p.Commit)
+		return
+	}
+	i := slices.IndexFunc(over.Commits, func(c txn.Commit) bool { return c.ID == p.Commit })
+	switch {
+	case i < 0 && over.Reached:
+		s.State = StateMissing
+		s.Summary = fmt.Sprintf("it was published as %s, which is not in the history of %s any more: the branch was reset", p.Commit, at)
+		s.Next = fmt.Sprintf("find out who reset %s; start a new workflow from the head", at)
+	case i < 0:
+		s.Summary = fmt.Sprintf("it was published to %s as %s; the input ref is not in the branch's history, or more than %d commits down", at, p.Commit, txn.HistoryLimit)
+	default:
+		late := txn.LateLandings(s.Key, over.Commits[:i])
+		if len(late) > 0 {
+			s.Next = fmt.Sprintf("%s of an older attempt landed late above it; inspect it, and revert it if it is not wanted", late[0])
+		}
+		if i > len(late) {
+			s.Summary += fmt.Sprintf("; the newest of %d above it is %s", i, over.Commits[0].ID)
+		}
+	}
+}
+
+// retryAdvice says what to do about a step that is not published as far as its
+// tasks tell. It asks the decision that a retry's publish would ask.
+func (s *Step) retryAdvice(f Facts, step txn.Step, staged *txn.Staged, target Target, over Range, read bool) {
+	if !f.Workflow.Status.Terminal() {
+		return // Conductor retries by itself
+	}
+	var wanted *txn.Tree
+	if staged != nil {
+		if slices.Contains(f.Gone, staged.Commit) {
+			s.Next = fmt.Sprintf("the staged commit %s is gone: rerun from %s, or start a new workflow from the head", staged.Commit, s.Step)
+			return
+		}
+		for _, commit := range f.Staged {
+			if commit.ID == staged.Commit {
+				wanted = &txn.Tree{ID: commit.MetaRange}
+			}
+		}
+	}
+	if !read || wanted == nil {
+		s.Next = "retry the workflow in Conductor, or start a new one from the head"
+		return
+	}
+	decision, err := txn.DecidePublish(txn.PublishFacts{
+		Step: step, Staged: *staged, Wanted: *wanted, Head: target.Head, Range: over.Commits, Reached: over.Reached,
+		OtherBranches: len(s.Open) > 1,
+	})
+	var raced *txn.PublishRacedError
+	var fenced *txn.PublishFenceError
+	switch {
+	case errors.As(err, &fenced):
+		s.Next = fenced.Advice
+	case errors.As(err, &raced):
+		s.Next = raced.Error()
+	case decision.Action == txn.PublishAdopt:
+		s.Next = fmt.Sprintf("retry the workflow in Conductor: its publish adopts %s; or accept it as it is, and start the next workflow from the head", decision.Adopt)
+	case decision.Action == txn.PublishSuperseding:
+		s.Next = fmt.Sprintf("retry the workflow in Conductor: its publish supersedes %s; or accept that one, and start the next workflow from the head", decision.Supersedes)
+	default:
+		s.Next = "retry the workflow in Conductor: its publish may land; or start a new one from the head"
+	}
+}
+
+// openBranches are the step's hidden branches.
+func (s *Step) openBranches(f Facts, own []txn.Commit) {
+	for _, branch := range f.Branches {
+		name, err := txn.ParseStagingName(branch.Name)
+		if err != nil || branch.Repository != s.Repository || !name.OfStep(f.Identity, f.Workflow.ID, s.Key) {
+			continue
+		}
+		why := "what it holds is not published"
+		for _, commit := range own {
+			record, err := txn.PublicationOn(s.Branch, commit)
+			if err == nil && (record.StagingExecution == name.Execution || record.Execution == name.Execution) {
+				why = "it is published as " + string(commit.ID)
+			}
+		}
+		record, err := txn.ParseRecord(branch.Head.Metadata)
+		if err != nil || record.Execution != name.Execution {
+			why = "nothing was committed on it"
+		}
+		s.Open = append(s.Open, Open{Branch: branch.Name, Commit: branch.Head.ID, Why: why + "; cleanup or a sweep takes it"})
+	}
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + plain(reason)
+}
+
+// attempt is one task for people.
+func attempt(task txn.Task) Attempt {
+	a := Attempt{
+		Task: task.ID, Name: task.ReferenceName, Type: task.Type, Retry: task.RetryCount, Poll: task.PollCount,
+		Worker: task.Worker, Status: task.Status, Result: task.Reason,
+	}
+	if task.StartTime > 0 {
+		started := time.UnixMilli(task.StartTime).UTC()
+		a.Started = &started
+	}
+	switch {
+	case task.Status == txn.TaskScheduled:
+		a.Result = "waits for a worker" + because(task.Reason)
+	case task.Status == txn.TaskInProgress:
+		a.Result = "a worker is at it"
+	case task.Status == txn.TaskTimedOut, task.Status == txn.TaskCanceled:
+		a.Result = strings.TrimPrefix(because(task.Reason)+"; what its worker still does is refused by the attempt fence", ": ")
+		a.Result = strings.TrimPrefix(a.Result, "; ")
+	case task.Status != txn.TaskCompleted:
+	case task.Type.IsStage():
+		a.Result = stageResult(task)
+	case task.Type.IsCleanup():
+		a.Result = cleanupResult(task)
+	case task.Type.IsCheckout():
+		a.Result = checkoutResult(task)
+	}
+	if task.Type.IsPublish() {
+		p := publicationOf(task)
+		a.Outcome, a.ExpectedHead, a.Fence = p.Outcome, p.ExpectedHead, p.Fence
+		if result := publishResult(p); result != "" {
+			a.Result = strings.TrimSuffix(result+"; "+task.Reason, "; ")
+		}
+	}
+	return a
+}
+
+func publishResult(p txn.Publication) string {
+	switch p.Outcome {
+	case txn.OutcomePublished:
+		result := fmt.Sprintf("published %s on %s, on the %s fence", p.Commit, p.ExpectedHead, p.Fence)
+		if p.Supersedes != "" {
+			result += fmt.Sprintf(", superseding %s", p.Supersedes)
+		}
+		return result
+	case txn.OutcomeAlreadyPublished:
+		return fmt.Sprintf("adopted %s, which an earlier attempt had published, on the %s fence", p.Commit, p.Fence)
+	case txn.OutcomeNoOp:
+		return "nothing to publish"
+	case txn.OutcomeReadOnly:
+		return "read-only"
+	case txn.OutcomeRefused:
+		return "refused"
+	case txn.OutcomeRaced:
+		return "raced"
+	case txn.OutcomeInDoubt:
+		return fmt.Sprintf("in doubt, expecting the head %s", p.ExpectedHead)
+	}
+	return ""
+}
+
+func stageResult(task txn.Task) string {
+	staged := stagedBy(task)
+	switch {
+	case staged == nil:
+		return "its output is not a stage's"
+	case staged.ReadOnly:
+		return "read-only"
+	case staged.NoOp:
+		return fmt.Sprintf("nothing changed: %d files as at the input ref", staged.Unchanged)
+	}
+	return fmt.Sprintf("staged %s on %s: %d added, %d changed, %d removed, %d unchanged",
+		staged.Commit, staged.StagingBranch, staged.Added, staged.Changed, staged.Removed, staged.Unchanged)
+}
+
+func cleanupResult(task txn.Task) string {
+	var output struct {
+		Deleted []txn.Branch `json:"deleted"`
+		Kept    []struct {
+			Branch txn.Branch `json:"branch"`
+			Reason string     `json:"reason"`
+		} `json:"kept"`
+		Errors []string `json:"errors"`
+	}
+	_ = json.Unmarshal(task.Output, &output) // what cannot be read is empty
+	result := fmt.Sprintf("branches deleted: %d, kept: %d", len(output.Deleted), len(output.Kept))
+	for _, kept := range output.Kept {
+		result += fmt.Sprintf("; kept %s: %s", kept.Branch, kept.Reason)
+	}
+	for _, problem := range output.Errors {
+		result += "; " + problem
+	}
+	return result
+}
+
+func checkoutResult(task txn.Task) string {
+	var output struct {
+		Checkout struct {
+			Directory string `json:"directory"`
+			Objects   int    `json:"objects"`
+		} `json:"checkout"`
+	}
+	_ = json.Unmarshal(task.Output, &output) // what cannot be read is empty
+	return fmt.Sprintf("%d files of %s in %s", output.Checkout.Objects, workspaceOf(task).Ref, output.Checkout.Directory)
+}
+
+// stagedBy is what a completed stage put out.
+func stagedBy(task txn.Task) *txn.Staged {
+	if task.Status != txn.TaskCompleted {
+		return nil
+	}
+	// A stage's output has staged where a publish's input has it.
+	staged, err := txn.StagedOf(txn.Task{Input: task.Output})
+	if err != nil {
+		return nil
+	}
+	return &staged
+}
+
+func publicationOf(task txn.Task) txn.Publication {
+	var output struct {
+		Publication txn.Publication `json:"publication"`
+	}
+	_ = json.Unmarshal(task.Output, &output) // what cannot be read is empty
+	return output.Publication
+}
+
+func prefixOf(task txn.Task) string {
+	var input struct {
+		Prefix string `json:"prefix"`
+	}
+	_ = json.Unmarshal(task.Input, &input) // what cannot be read is empty
+	return input.Prefix
+}
