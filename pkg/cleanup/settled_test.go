@@ -177,8 +177,31 @@ func TestSomebodyElsesCommitOnAStagingBranchSettlesNothing(t *testing.T) {
 	if _, err := b.lake.CreateCommit(t.Context(), b.repo, staged.StagingBranch, "by hand", nil); err != nil {
 		t.Fatal(err)
 	}
+	name := txn.NewStagingName(identity, workflow, key(), 1, b.executionAt(0))
+	name.Source = txn.SourceFirst
+	mark := b.branch(name, b.first)
+	lakefstest.Put(t, b.lake, b.repo, mark, map[string]string{"data/note": "by hand"})
+	if _, err := b.lake.CreateCommit(t.Context(), b.repo, mark, "by hand", nil); err != nil {
+		t.Fatal(err)
+	}
 	b.commitForeign()
-	b.kept(b.run(b.afterStep(staged)), staged.StagingBranch, "does not point at a commit of its target or of its execution")
+	result := b.run(b.afterStep(staged))
+	b.kept(result, staged.StagingBranch, "does not point at a commit of its target or of its execution")
+	b.kept(result, mark, "does not point at a commit of its target or of its execution")
+}
+
+// A publication that is not in the target's history any more has nothing above
+// it.
+func TestNothingIsAboveAPublicationThatIsGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	staged := b.stage(0, "2")
+	b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+	b.cleaner.Events.LateLanding = func(_ txn.Repository, _ txn.Branch, _, late txn.CommitID) { t.Errorf("told of %s", late) }
+	b.workflow(txn.WorkflowRunning, b.completedPublish(staged, staged.Commit))
+	if result := b.run(b.afterStep(staged)); len(result.Errors) != 0 {
+		t.Errorf("%+v", result)
+	}
 }
 
 // A target that is not allowed, or gone, settles nothing; age still does.
