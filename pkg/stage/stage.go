@@ -186,7 +186,23 @@ func (e *execution) runDirectory(ctx context.Context) (Result, error) {
 	if err := e.apply(ctx, plan); err != nil {
 		return Result{}, err
 	}
+	if len(plan.Removed) > 0 {
+		if err := e.verify(ctx, entries); err != nil {
+			return Result{}, err
+		}
+	}
 	return e.finish(ctx)
+}
+
+// verify reads back what was committed where something was removed. lakeFS says of
+// each upload what it holds, but its answer to a bulk delete proves nothing.
+func (e *execution) verify(ctx context.Context, entries []projection.Entry) error {
+	defer e.attempt.Phase("verify")()
+	staged := e.Lake.Objects(ctx, e.repository(), e.staged.Commit, e.input.Prefix)
+	if err := projection.Verify(e.input.Prefix, entries, staged); err != nil {
+		return fmt.Errorf("what was staged in %s is not what %s holds: %w", e.staged.Commit.Short(), e.input.Directory, err)
+	}
+	return nil
 }
 
 func refused(violations []projection.Violation) (Result, error) {

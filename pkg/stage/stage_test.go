@@ -234,7 +234,8 @@ func TestNothingToStage(t *testing.T) {
 }
 
 // What cannot be staged whole is not staged at all: no branch is made for what
-// can be seen before, and nothing is committed after a failure.
+// can be seen before, nothing is committed after a failure, and a commit that is
+// not what it should be is not handed on.
 func TestFailuresCommitNothing(t *testing.T) {
 	t.Parallel()
 	status := func(suffix string, code int, body string) func(*http.Request, *http.Response) (*http.Response, error) {
@@ -255,6 +256,7 @@ func TestFailuresCommitNothing(t *testing.T) {
 		more     map[string]any
 		terminal bool
 		branches int
+		commits  int
 		sentence string
 	}{
 		{name: "a link", files: map[string]string{"a": "2"}, prepare: func(b *bench, d string) {
@@ -284,6 +286,16 @@ func TestFailuresCommitNothing(t *testing.T) {
 		{name: "an upload that lakeFS holds otherwise", files: map[string]string{"a": "2"}, prepare: func(b *bench, _ string) {
 			b.wire.answered = status("/objects", http.StatusCreated, `{"path": "data/a", "path_type": "object", "physical_address": "x", "checksum": "00000000000000000000000000000000", "size_bytes": 1, "mtime": 1}`)
 		}, branches: 1, sentence: "sent was c81e728d9d4c2f636f067f89cc14862c"},
+		{name: "a remove that did nothing", files: map[string]string{"b": "1"}, prepare: func(b *bench, _ string) {
+			next := b.wire.next
+			b.wire.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if !strings.HasSuffix(r.URL.Path, "/objects/delete") {
+					return next.RoundTrip(r)
+				}
+				_ = r.Body.Close()
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(`{"errors": []}`)), Request: r}, nil
+			})
+		}, branches: 1, commits: 1, sentence: `"data/a" is there and should not be`},
 		{name: "a remove that fails inside a 200", files: map[string]string{"b": "1"}, prepare: func(b *bench, _ string) {
 			b.wire.answered = status("/objects/delete", http.StatusOK, `{"errors": [{"status_code": 500, "message": "disk", "path": "data/a"}]}`)
 		}, branches: 1, sentence: "data/a"},
@@ -303,8 +315,8 @@ func TestFailuresCommitNothing(t *testing.T) {
 			if got := b.wire.count(http.MethodPost, "/branches"); got != c.branches {
 				t.Errorf("%d branches were asked for, want %d", got, c.branches)
 			}
-			if got := b.wire.count(http.MethodPost, "/commits"); got != 0 {
-				t.Errorf("%d commits were sent, want none", got)
+			if got := b.wire.count(http.MethodPost, "/commits"); got != c.commits {
+				t.Errorf("%d commits were sent, want %d", got, c.commits)
 			}
 		})
 	}
