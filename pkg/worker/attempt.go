@@ -115,8 +115,16 @@ func (a *Attempt) Extend(ctx context.Context) error {
 		return err
 	}
 	return a.withinLease(ctx, txn.StaleLeaseLost, func(ctx context.Context) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// What was sent is not called back, and whoever ends the heartbeats waits for
+		// its answer: an extension that Conductor is still at when the completion
+		// comes writes the task back as it was, in progress and without its output.
+		call, cancel := uncancelled(ctx)
+		defer cancel()
 		sent := time.Now()
-		err := a.conductor.ExtendLease(ctx, a.identity.Workflow, a.identity.Task, a.identity.Worker)
+		err := a.conductor.ExtendLease(call, a.identity.Workflow, a.identity.Task, a.identity.Worker)
 		if isGone(err) {
 			return &txn.StaleAttemptError{Attempt: a.identity, Reason: txn.StaleLeaseLost, Cause: err}
 		}
@@ -230,6 +238,15 @@ func (a *Attempt) readTask(ctx context.Context) (txn.Task, error) {
 		return txn.Task{}, fmt.Errorf("read task %s: %w", a.identity.Task, err)
 	}
 	return now, nil
+}
+
+// uncancelled is a context that ends at ctx's deadline and not before.
+func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {
+	whole := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(whole, deadline)
+	}
+	return context.WithCancel(whole)
 }
 
 func isGone(err error) bool { return errors.Is(err, txn.ErrNotFound) || errors.Is(err, txn.ErrGone) }

@@ -201,6 +201,41 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
+// The work ends while Conductor is at a heartbeat: the completion waits for its
+// answer, and the beat is not called back, which would leave it on its way.
+func TestCompletionWaitsForAHeartbeatUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.conductor.schedule("t", stageType, "")
+		h.conductor.fail(func(ctx context.Context, call conductorCall) error {
+			if call.Method != "ExtendLease" {
+				return nil
+			}
+			select {
+			case <-time.After(2 * time.Second):
+				return nil
+			case <-ctx.Done():
+				t.Error("the heartbeat was called back")
+				return ctx.Err()
+			}
+		}, nil)
+		h.stage(func(context.Context, *Attempt) (map[string]any, error) {
+			time.Sleep(21 * time.Second) // a beat goes out after 20
+			return nil, nil
+		})
+		time.Sleep(time.Minute)
+		beats := h.conductor.made("ExtendLease")
+		if len(beats) != 1 {
+			t.Fatalf("%d beats", len(beats))
+		}
+		if sent := h.conductor.made("Update")[0].At.Sub(beats[0].At); sent < 2*time.Second {
+			t.Errorf("the completion went out %s after the beat, which Conductor was at for 2s", sent)
+		}
+		if result := h.only("t"); result.Status != txn.TaskCompleted {
+			t.Errorf("update %+v", result)
+		}
+	})
+}
+
 func TestStaleAtAHeartbeatStopsTheWork(t *testing.T) {
 	bubble(t, func(t *testing.T, h *harness) {
 		stops := make(chan time.Duration, 1)
