@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"perago/pkg/conductor/conductortest"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
+	"perago/pkg/telemetry"
 )
 
 func TestMain(m *testing.M) {
@@ -119,12 +121,21 @@ func unusedAddress() (string, error) {
 }
 
 // newConductor is a Conductor in memory, which asks for credentials below
-// /denied and gives no answer below /silent.
+// /denied, gives no answer below /silent, and has a publish worker's metrics below
+// /measured.
 func newConductor() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", conductortest.New(nil))
 	mux.HandleFunc("/denied/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, `{"status":401,"message":"who are you?"}`, http.StatusUnauthorized)
+	})
+	mux.HandleFunc("/measured/metrics", func(w http.ResponseWriter, _ *http.Request) {
+		metrics := telemetry.NewMetrics()
+		for range 99 {
+			metrics.Merged(time.Second / 2)
+		}
+		metrics.Merged(time.Minute)
+		promhttp.HandlerFor(metrics.Registry(), promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	})
 	mux.HandleFunc("/silent/", func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
