@@ -91,8 +91,14 @@ func (l *lane) chain(ctx context.Context, of flow, p *planned) (got outcome, err
 	var id txn.WorkflowID
 	var passes []map[string]string
 	if of == again {
-		if id, err = l.firstPass(ctx, head); err != nil {
+		if got.workflow, err = l.firstPass(ctx, head); err != nil {
 			return got, err
+		}
+		id = got.workflow.ID
+		if got.workflow.Status != txn.WorkflowCompleted {
+			got.report(lost, "the first pass, which no fault met, is %s", got.workflow.Status)
+			got.log = l.logOf(id)
+			return got, nil
 		}
 		passes = append(passes, files(l.cases))
 	}
@@ -157,28 +163,25 @@ func (l *lane) chain(ctx context.Context, of flow, p *planned) (got outcome, err
 }
 
 // firstPass publishes a step once, before it is run again.
-func (l *lane) firstPass(ctx context.Context, head txn.CommitID) (txn.WorkflowID, error) {
+func (l *lane) firstPass(ctx context.Context, head txn.CommitID) (txn.Workflow, error) {
 	l.cases++
+	var first outcome
 	id, err := l.start(ctx, head)
 	if err != nil {
-		return "", err
+		return first.workflow, err
 	}
 	if err := l.prepare(ctx, files(l.cases)); err != nil {
-		return "", err
+		return first.workflow, err
 	}
-	var first outcome
 	if err := l.end(ctx, id, &first); err != nil {
-		return "", err
-	}
-	if first.workflow.Status != txn.WorkflowCompleted {
-		return "", fmt.Errorf("the first pass: %s", describe(first.workflow))
+		return first.workflow, err
 	}
 	for _, m := range l.fleet {
 		if err := m.idle(ctx); err != nil {
-			return "", err
+			return first.workflow, err
 		}
 	}
-	return id, nil
+	return first.workflow, nil
 }
 
 // rerun runs a workflow that has ended once more from its user task on.
