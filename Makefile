@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test race bench model faults crash roundtrip test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test race bench model faults crash roundtrip page test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine.
@@ -42,6 +42,9 @@ model: ## every order of the calls of several actors, within bounds; REPLAY=FILE
 bench: ## measure staging and publishing against other ways; ROUNDS=N, ONLY=REGEXP
 	@e2e/stack/deps.sh bench
 	TMPDIR=$(if $(wildcard /dev/shm),/dev/shm,$${TMPDIR:-/tmp}) go run ./e2e/stack/with-stack -- go run ./e2e/bench $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(ONLY),-only '$(ONLY)')
+
+page: ## the page of perago explain in headless Chromium (Debian's package chromium)
+	go test -count=1 -tags chromium ./e2e/page
 
 test-short: ## the tests that need no server
 	go test -short -race -shuffle=on ./...

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +27,8 @@ type explainIdentity struct {
 }
 
 func (e *environment) explain() *cobra.Command {
-	return &cobra.Command{
+	var page string
+	command := &cobra.Command{
 		Use:   "explain WORKFLOW_ID",
 		Short: "Say what happened to the data of a workflow",
 		Long: `Reads a workflow from Conductor and the branches that it publishes to from lakeFS, and
@@ -34,9 +37,13 @@ is published as which commit, which hidden branches are still there, and what to
 changes nothing.
 
 FAILED does not mean unpublished: it looks at the branch. Where it says what a retry in
-Conductor would do, it has asked the decision that the retry's publish will ask.` + variables(explainConfig{}),
+Conductor would do, it has asked the decision that the retry's publish will ask.
+
+--html writes the same as a page, with the attempts on a line of time and the history of
+the branch. The page needs nothing else and asks nobody for anything.` + variables(explainConfig{}),
 		Example: `  perago explain 0c1b3c6e-7f1e-4d0e-9a53-2f5d8f0a8c11
-  perago explain 0c1b3c6e-7f1e-4d0e-9a53-2f5d8f0a8c11 --output json`,
+  perago explain 0c1b3c6e-7f1e-4d0e-9a53-2f5d8f0a8c11 --output json
+  perago explain 0c1b3c6e-7f1e-4d0e-9a53-2f5d8f0a8c11 --html what_happened.html`,
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 || arguments[0] == "" {
 				return fmt.Errorf("perago explain takes the id of one workflow, but was given %d", len(arguments))
@@ -46,12 +53,14 @@ Conductor would do, it has asked the decision that the retry's publish will ask.
 		RunE: func(command *cobra.Command, arguments []string) error {
 			ctx, cancel := context.WithTimeout(command.Context(), e.timeout)
 			defer cancel()
-			return e.runExplain(ctx, txn.WorkflowID(arguments[0]))
+			return e.runExplain(ctx, txn.WorkflowID(arguments[0]), page)
 		},
 	}
+	command.Flags().StringVar(&page, "html", "", "write a page to this `file`, too")
+	return command
 }
 
-func (e *environment) runExplain(ctx context.Context, id txn.WorkflowID) error {
+func (e *environment) runExplain(ctx context.Context, id txn.WorkflowID, page string) error {
 	var config explainConfig
 	if err := e.configure(&config); err != nil {
 		return err
@@ -84,6 +93,11 @@ func (e *environment) runExplain(ctx context.Context, id txn.WorkflowID) error {
 	for i, problem := range explanation.Problems {
 		explanation.Problems[i] = e.sentence(errors.New(problem))
 	}
+	if page != "" {
+		if err := writePage(page, explanation); err != nil {
+			return err
+		}
+	}
 	if e.out.format == formatJSON {
 		err = e.out.json(explanation)
 	} else {
@@ -93,6 +107,15 @@ func (e *environment) runExplain(ctx context.Context, id txn.WorkflowID) error {
 		err = fmt.Errorf("less is known than could be: %s: %s", count(unread, "read failed", "reads failed"), explanation.Problems[0])
 	}
 	return err
+}
+
+// writePage makes the page before it touches the file.
+func writePage(file string, explanation explain.Explanation) error {
+	var page bytes.Buffer
+	if err := explanation.Page(&page); err != nil {
+		return err
+	}
+	return os.WriteFile(file, page.Bytes(), 0o644)
 }
 
 // readFacts reads what lakeFS says of a workflow. What cannot be read is a problem

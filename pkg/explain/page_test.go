@@ -1,0 +1,66 @@
+package explain
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"perago/pkg/txn"
+)
+
+// Retried is a workflow with a retry, a superseded publication and a foreign
+// commit above that refused the last publish. What servers said of it would break
+// a page that took it as it is.
+func retried(t *testing.T) Explanation {
+	t.Helper()
+	doubt := publish(txn.TaskFailed, txn.Publication{ExpectedHead: id("a"), Outcome: txn.OutcomeInDoubt, Fence: txn.FenceSoft}, `<script>alert("1")</script>`)
+	doubt.ID, doubt.StartTime = "p1", 1793000010000
+	refused := publish(txn.TaskFailed, txn.Publication{Outcome: txn.OutcomeRefused, Fence: txn.FenceSoft}, "main advanced")
+	refused.ID, refused.RetryCount, refused.StartTime = "p2", 1, 1793000020000
+	first, second := ours("b", "a"), ours("c", "b")
+	second.Metadata["perago.supersedes"] = string(id("b"))
+	foreign := byHand("d", "c")
+	foreign.Message = strings.Repeat("x", 300) + `"><img src=https://example.com/x>`
+	return Workflow(scene{tasks: []txn.Task{stage(txn.TaskCompleted), doubt, refused}, above: []txn.Commit{foreign, second, first}}.facts())
+}
+
+// The page has one element for each attempt, commit and refusal, asks nobody for
+// anything, and takes no text for markup.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	e := retried(t)
+	var text strings.Builder
+	if err := e.Page(&text); err != nil {
+		t.Fatal(err)
+	}
+	page := text.String()
+	for what, want := range map[string]int{
+		`<li class="attempt `: 3, `<li class="commit `: 3, `class="refusal"`: 1, `<section class="step"`: 1, `class="todo"`: len(e.Next),
+		`<i style="left: 2.0%">`: 1, `<i style="left: 98.0%">`: 1, ` superseded"`: 1, `data-commit="` + string(id("d")) + `"`: 1,
+		"<script": 0, "<img": 0, "&lt;script&gt;": 1, "ZgotmplZ": 0, "%!": 0,
+	} {
+		if got := strings.Count(page, what); got != want {
+			t.Errorf("%s: %d times, want %d", what, got, want)
+		}
+	}
+	if link := regexp.MustCompile(`(?:src|href|url|action)\s*[=(]\s*"?(?:https?:|//)`).FindString(strings.ReplaceAll(page, "src=https://example.com", "")); link != "" {
+		t.Errorf("the page asks for something: %s", link)
+	}
+	if e.Next == nil || !strings.Contains(page, "main advanced") {
+		t.Errorf("the page does not say what to do: %q", e.Next)
+	}
+}
+
+// A page of nothing, and one whose attempts all began at once, are pages too.
+func TestPageOfLittle(t *testing.T) {
+	t.Parallel()
+	for _, tasks := range [][]txn.Task{nil, {stage(txn.TaskScheduled)}, {stage(txn.TaskCompleted)}} {
+		var text strings.Builder
+		if err := Workflow(scene{tasks: tasks, status: txn.WorkflowRunning}.facts()).Page(&text); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(strings.TrimSpace(text.String()), "</html>") || strings.Contains(text.String(), `class="track"`) {
+			t.Errorf("%d tasks: %s", len(tasks), &text)
+		}
+	}
+}
