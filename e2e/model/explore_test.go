@@ -22,6 +22,11 @@ type exploration struct {
 	// found holds, for each rule, the shortest schedule that broke it.
 	found map[rule]failure
 
+	// refused is how the latest merge was refused, refusedBy the schedule that came
+	// to that.
+	refused   error
+	refusedBy []event
+
 	visited map[uint64][]visit
 	// enough ends the exploration early; nil never does.
 	enough func(*exploration) bool
@@ -67,6 +72,9 @@ func (e *exploration) from(s *state) {
 		if before, known := e.found[v.Rule]; !known || s.events.length() < len(before.schedule.events) {
 			e.found[v.Rule] = failure{v, s.schedule(v.Rule)}
 		}
+	}
+	if s.world.refused != nil && e.enough != nil {
+		e.refused, e.refusedBy = s.world.refused, s.events.list()
 	}
 	if e.over = e.over || e.enough != nil && e.enough(e); e.over {
 		return

@@ -31,7 +31,7 @@ import (
 // the servers give.
 func TestTheModelIsTheMemoryServer(t *testing.T) {
 	on := newStand(t)
-	rounds := 2
+	rounds := 3
 	if *full {
 		rounds = 30
 	}
@@ -49,12 +49,7 @@ func TestTheModelIsTheMemoryServer(t *testing.T) {
 						p := s.prepared(on, m, nil)
 						at := p.begin(bounds{preemptions: 100, faults: random.IntN(3)})
 						for choices := at.choices(); len(choices) > 0; choices = at.choices() {
-							// Most of the time on with who is at work: else nobody comes far.
-							if c := choices[0]; random.IntN(4) > 0 && !c.preempts {
-								at.take(c)
-							} else {
-								at.take(choices[random.IntN(len(choices))])
-							}
+							at.take(draw(random, at, choices))
 							if t.Failed() {
 								t.Fatalf("after:\n%s", at.schedule(""))
 							}
@@ -67,6 +62,58 @@ func TestTheModelIsTheMemoryServer(t *testing.T) {
 	}
 }
 
+// TestRefusedMergesAreTheMemoryServers goes the shortest schedules in which a merge
+// is refused, which few random ones come to.
+func TestRefusedMergesAreTheMemoryServers(t *testing.T) {
+	on := newStand(t)
+	for _, c := range []struct {
+		scenario string
+		mode     mode
+		refused  error
+	}{
+		{"publish zombie, rerun from stage", hard, txn.ErrHookRefused},
+		{"publish zombie of files that conflict, rerun from stage", soft, txn.ErrConflict},
+		{"publish zombie of files that conflict, rerun from stage", hard, txn.ErrConflict},
+	} {
+		t.Run(fmt.Sprint(c.refused, " ", c.mode), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var way []event
+				explore(find(c.scenario).prepared(on, c.mode, nil), bounds{preemptions: 3}, func(e *exploration) bool {
+					if errors.Is(e.refused, c.refused) {
+						way = e.refusedBy
+					}
+					return way != nil
+				})
+				if way == nil {
+					t.Fatal("no merge is refused so")
+				}
+				s := find(c.scenario)
+				s.mirror = newMirror(t)
+				if _, err := s.prepared(on, c.mode, nil).replay(way); err != nil {
+					t.Error(err)
+				}
+				if s.mirror.seen[c.refused] == 0 {
+					t.Errorf("it was not refused again; errors %v", s.mirror.seen)
+				}
+			})
+		})
+	}
+}
+
+// draw goes on with who is at work, most of the time, or nobody would come far; but
+// a merge is often left under way, or nothing would happen to it.
+func draw(random *rand.Rand, at *state, choices []choice) choice {
+	odds := 12
+	if at.last >= 0 && at.standing(at.last).name == "merge" {
+		odds = 2
+	}
+	if c := choices[0]; !c.preempts && random.IntN(odds) > 0 {
+		return c
+	}
+	return choices[random.IntN(len(choices))]
+}
+
 // mirror is a memory server of each kind, and which of their names stand for which
 // of the model's.
 type mirror struct {
@@ -75,6 +122,8 @@ type mirror struct {
 	flows    *conductor.Client
 	operator *conductortest.Operator
 	now      time.Time
+	// seen counts the errors that both gave.
+	seen map[error]int
 
 	commits   names[txn.CommitID]
 	trees     names[txn.MetaRangeID]
@@ -101,7 +150,7 @@ func (n names[T]) pair(here, there T) bool {
 func newMirror(t *testing.T) *mirror {
 	t.Helper()
 	m := &mirror{
-		t: t, now: time.Now(), commits: newNames[txn.CommitID](), trees: newNames[txn.MetaRangeID](),
+		t: t, now: time.Now(), seen: map[error]int{}, commits: newNames[txn.CommitID](), trees: newNames[txn.MetaRangeID](),
 		tasks: newNames[txn.TaskID](), workflows: newNames[txn.WorkflowID](),
 	}
 	m.lake = lakefs.Settling{Client: lakefstest.NewServer().Client(t)}
@@ -204,6 +253,9 @@ func errorsOf(err error) (all []error) {
 // agree compares two errors and reports whether there is none.
 func (m *mirror) agree(what string, here, there error) bool {
 	m.t.Helper()
+	for _, kind := range errorsOf(here) {
+		m.seen[kind]++
+	}
 	if (here == nil) != (there == nil) || !slices.Equal(errorsOf(here), errorsOf(there)) {
 		m.differ(what, here, there)
 		return false

@@ -135,6 +135,13 @@ var scenarios = []scenario{
 		c.publish("attempt")
 		c.publish("retry")
 	}},
+	{name: "publish zombie of files that conflict, rerun from stage", cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("zombie")
+		c.operator(terminated(), rerun(stageRef))
+		c.stage("stage-again", "second")
+		c.publish("attempt")
+	}},
 	{name: "publish zombie, rerun from publish", publishRetries: 1, cleanup: true, cast: func(c *cast) {
 		c.stage("stage", "first")
 		c.publish("zombie")

@@ -144,6 +144,7 @@ func (s *state) take(c choice) {
 	if c.actor < len(s.roles) {
 		name = s.roles[c.actor].name
 	}
+	s.world.refused = nil
 	s.events = &history{event{name, s.standing(c.actor).name, c.fate}, s.events}
 	if c.preempts {
 		s.preemptionsLeft--
@@ -180,6 +181,9 @@ func (s *state) play(c choice) {
 	switch c.fate {
 	case through:
 		a = r.do(s.world)
+		if r.name == "merge" {
+			s.world.refused = a.err
+		}
 	case lost:
 		r.do(s.world)
 	case late:

@@ -35,6 +35,8 @@ type world struct {
 	replaced map[txn.TaskID]bool
 	// broken is what the latest step broke.
 	broken []violation
+	// refused is how the latest step's merge was refused.
+	refused error
 	// published says that a publication succeeded, slipped that an update slipped
 	// between a passed fence and Conductor.
 	published, slipped bool
