@@ -365,6 +365,12 @@ func (l *linter) resolved(t task) json.RawMessage {
 			v = map[string]any{"directory": "${d}"}
 		case whole && name != "prefix":
 			continue // whatever it gives
+		case name == "guardrails":
+			if entries, ok := v.([]any); ok {
+				v = slices.DeleteFunc(slices.Clone(entries), func(entry any) bool {
+					return anyExpression.Match(encode(entry))
+				})
+			}
 		}
 		input[name] = resolve(name, v)
 	}
