@@ -41,10 +41,13 @@ func TestSixteenPublishersRaceForOneHead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files := map[string]string{"README": "1"}
 			var expect []lakefstest.Expectation
+			// raced is every commit that landed but the first one, which alone stands on
+			// its expected head.
+			var raced []txn.CommitID
 			if hard {
 				files[txn.FenceFile] = string(fence.File())
 			} else {
-				expect = append(expect, lakefstest.Expect(lakefstest.RuleParent), lakefstest.Allow(lakefstest.RuleTree))
+				expect = append(expect, lakefstest.Raced(func() []txn.CommitID { return raced }))
 			}
 			f := newFleetOf(t, setup{files: files, without: "publish-worker", expect: expect})
 			f.user("prepare", func(task txn.Task) map[string]string { return map[string]string{"of": string(task.Workflow)} })
@@ -62,6 +65,10 @@ func TestSixteenPublishersRaceForOneHead(t *testing.T) {
 			}
 			for round := range rounds {
 				f.race(publishers, names, round, hard)
+			}
+			if !hard {
+				raced = f.above(f.first)
+				raced = raced[:len(raced)-1]
 			}
 			for _, p := range publishers {
 				f.stop(p.process)
@@ -128,4 +135,18 @@ func (f *fleet) race(publishers []*fronted, names []string, round int, hard bool
 	case !hard && (landed != racers || outcomes[txn.OutcomePublished] != 1 || outcomes[txn.OutcomeRaced] == 0 || outcomes[txn.OutcomeRaced]+outcomes[txn.OutcomeInDoubt] != racers-1):
 		f.t.Errorf("round %d: %d commits landed, outcomes %v; want all to land, one published and %d raced or in doubt", round, landed, outcomes, racers-1)
 	}
+}
+
+// above is the commits of main above one, newest first.
+func (f *fleet) above(commit txn.CommitID) []txn.CommitID {
+	f.t.Helper()
+	commits, reached, err := f.lake.History(f.t.Context(), f.repo, f.head(), commit, txn.HistoryLimit)
+	if err != nil || !reached {
+		f.t.Fatalf("history: reached %v, %v", reached, err)
+	}
+	var ids []txn.CommitID
+	for _, one := range commits {
+		ids = append(ids, one.ID)
+	}
+	return ids
 }

@@ -19,6 +19,7 @@ import (
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/telemetry"
+	"perago/pkg/txn"
 )
 
 func TestMain(m *testing.M) {
@@ -54,6 +55,11 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			e.Defer(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				lakefstest.Check(ctx, t, lake.Client(t), "lake", txn.CommitID(head), lakefstest.Allow(lakefstest.RuleBranches))
+			})
 			idle := lakefstest.NewServer()
 			idle.ActionsOff = true
 			idleServer := httptest.NewServer(idle)
