@@ -2,8 +2,9 @@
 .PHONY: help deps build demo demo-stop test race bench model faults crash roundtrip page test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
-# run at once, whatever the machine.
-GO_TEST_FLAGS := -race -shuffle=on -count=1 -p 2 -timeout 20m
+# run at once, whatever the machine. Within a package most tests wait for a
+# server, so more of them run at once than there are processors.
+GO_TEST_FLAGS := -race -shuffle=on -count=1 -p 2 -parallel 6 -timeout 40m
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

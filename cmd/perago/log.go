@@ -66,7 +66,7 @@ func (e *environment) runLog(ctx context.Context, address string, amount int) er
 	if err != nil {
 		return err
 	}
-	commits, whole, err := lake.History(ctx, repository, head, "", amount)
+	commits, whole, err := lake.WholeHistory(ctx, repository, head, amount)
 	if err != nil {
 		return err
 	}

@@ -257,6 +257,8 @@ func TestNamesAreCheckedBeforeSending(t *testing.T) {
 		}
 		_, _, err := client.History(ctx, repo, txn.CommitID(name), id("a"), 1)
 		wantRefused(t, "history", err)
+		_, _, err = client.WholeHistory(ctx, repo, txn.CommitID(name), 1)
+		wantRefused(t, "whole history", err)
 		_, _, err = client.History(ctx, repo, id("a"), txn.CommitID(name), 1)
 		wantRefused(t, "history", err)
 	}

@@ -72,19 +72,30 @@ func (c *Client) Commit(ctx context.Context, repo txn.Repository, id txn.CommitI
 
 // History walks the first parents from a commit down to, and not including,
 // stopAt: newest first, at most limit commits. reached says whether stopAt was
-// met; it is false when it lies further down or is not in this history at all. An
-// empty stopAt is the history's beginning, which reached then stands for. Errors:
-// txn.ErrNotFound for either end.
+// met; it is false when it lies further down or is not in this history at all.
+// Errors: txn.ErrNotFound for either end.
 //
 // lakeFS's stop_at is inclusive, and with a stop_at outside the history its log
 // silently runs to the root, so the end is recognised here and not there.
 func (c *Client) History(ctx context.Context, repo txn.Repository, from, stopAt txn.CommitID, limit int) (commits []txn.Commit, reached bool, err error) {
-	faults := errors.Join(checkRepository(repo), checkCommit(from))
-	if stopAt != "" {
-		faults = errors.Join(faults, checkCommit(stopAt))
+	// An id that is missing is a fault of the caller's, and not the beginning.
+	if err := checkCommit(stopAt); err != nil {
+		return nil, false, err
 	}
-	if faults != nil {
-		return nil, false, faults
+	return c.firstParents(ctx, repo, from, stopAt, limit)
+}
+
+// WholeHistory walks the first parents from a commit down to the repository's
+// first one: newest first, at most limit commits. whole says that the beginning is
+// among them. Errors: txn.ErrNotFound.
+func (c *Client) WholeHistory(ctx context.Context, repo txn.Repository, from txn.CommitID, limit int) (commits []txn.Commit, whole bool, err error) {
+	return c.firstParents(ctx, repo, from, "", limit)
+}
+
+// firstParents is History, and without a stopAt WholeHistory.
+func (c *Client) firstParents(ctx context.Context, repo txn.Repository, from, stopAt txn.CommitID, limit int) (commits []txn.Commit, reached bool, err error) {
+	if err := errors.Join(checkRepository(repo), checkCommit(from)); err != nil {
+		return nil, false, err
 	}
 	if from == stopAt {
 		return nil, true, nil

@@ -1201,7 +1201,7 @@ func (s *suite) log() {
 	s.equal(commits[1], s.read(repo, chain[1]))
 	// Down to the repository's own first commit, which has no parent.
 	for _, limit := range []int{7, 10} {
-		commits, reached, err := s.client.History(s.Context(), repo, chain[0], "", limit)
+		commits, reached, err := s.client.WholeHistory(s.Context(), repo, chain[0], limit)
 		s.no(err)
 		s.equal([]any{len(commits), len(commits[6].Parents), reached}, []any{7, 0, true})
 	}
