@@ -1189,8 +1189,6 @@ func (s *suite) log() {
 		{chain[0], chain[2], 10, chain[:2], true},
 		{chain[0], chain[0], 10, nil, true},
 		{chain[0], chain[1], 1, chain[:1], true},
-		{chain[0], "", 3, chain[:3], false},
-		{chain[0], "", 6, append(slices.Clone(chain), first), false},
 	} {
 		commits, reached, err := s.client.History(s.Context(), repo, c.from, c.stop, c.limit)
 		s.no(err)
@@ -1200,6 +1198,11 @@ func (s *suite) log() {
 	s.no(err)
 	s.equal(commits[1], s.read(repo, chain[1]))
 	// Down to the repository's own first commit, which has no parent.
+	for limit, want := range map[int][]txn.CommitID{3: chain[:3], 6: append(slices.Clone(chain), first)} {
+		commits, whole, err := s.client.WholeHistory(s.Context(), repo, chain[0], limit)
+		s.no(err)
+		s.equal([]any{ids(commits), whole}, []any{want, false})
+	}
 	for _, limit := range []int{7, 10} {
 		commits, reached, err := s.client.WholeHistory(s.Context(), repo, chain[0], limit)
 		s.no(err)
