@@ -350,15 +350,11 @@ func TestCleanupIsGivenSomethingElse(t *testing.T) {
 // execution is an execution id of an age.
 func (f *fleet) execution(age time.Duration) txn.ExecutionID {
 	f.t.Helper()
-	id, err := uuid.NewV7()
+	id, err := lakefstest.ExecutionAt(age)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	milliseconds := uint64(time.Now().Add(-age).UnixMilli())
-	for i := range 6 {
-		id[i] = byte(milliseconds >> (8 * (5 - i)))
-	}
-	return txn.ExecutionID(id.String())
+	return id
 }
 
 // A fleet of cleanup workers that is down delays a workflow and does not end it.

@@ -65,15 +65,11 @@ func (e *environment) runExplain(ctx context.Context, id txn.WorkflowID, page st
 	if err := e.configure(&config); err != nil {
 		return err
 	}
-	server, err := conductor.New(config.Conductor, nil)
+	server, lake, err := clients(config.Conductor, config.LakeFS)
 	if err != nil {
 		return err
 	}
 	defer server.CloseIdleConnections()
-	lake, err := lakefs.New(config.LakeFS, nil)
-	if err != nil {
-		return err
-	}
 	workflow, err := server.Workflow(ctx, id)
 	if errors.Is(err, txn.ErrNotFound) {
 		return fmt.Errorf("this Conductor has no workflow %s", printable(string(id)))

@@ -10,7 +10,6 @@ import (
 
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
-	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 	"perago/pkg/worker"
@@ -32,10 +31,7 @@ func workflowThat(ts *testscript.TestScript, negated bool, arguments []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	lake, err := lakefs.New(lakefs.Config{
-		Endpoint: ts.Getenv("LAKEFS"), AccessKeyID: ts.Getenv("KEY"), SecretAccessKey: lakefs.NewSecret(ts.Getenv("SECRET")),
-	}, nil)
-	ts.Check(err)
+	lake := lakeOf(ts)
 	server, err := conductor.New(conductor.Config{ServerURL: ts.Getenv("CONDUCTOR")}, nil)
 	ts.Check(err)
 	head, err := lake.Head(ctx, "lake", "main")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -47,30 +46,15 @@ func (e *environment) runLog(ctx context.Context, address string, amount int) er
 	if amount < 1 {
 		return fmt.Errorf("--amount is %d; it must be at least 1", amount)
 	}
-	repository, branch, err := parseAddress(address)
+	lake, at, err := e.headOf(ctx, address)
 	if err != nil {
 		return err
 	}
-	var config struct{ LakeFS lakefs.Config }
-	if err := e.configure(&config); err != nil {
-		return err
-	}
-	lake, err := lakefs.New(config.LakeFS, nil)
+	commits, whole, err := lake.WholeHistory(ctx, at.Repository, at.Ref, amount)
 	if err != nil {
 		return err
 	}
-	head, err := lake.Head(ctx, repository, branch)
-	if errors.Is(err, txn.ErrNotFound) {
-		return missing(ctx, lake, repository, branch)
-	}
-	if err != nil {
-		return err
-	}
-	commits, whole, err := lake.WholeHistory(ctx, repository, head, amount)
-	if err != nil {
-		return err
-	}
-	return e.printLog(repository, branch, explain.Log(branch, commits), whole)
+	return e.printLog(at.Repository, at.Branch, explain.Log(at.Branch, commits), whole)
 }
 
 func (e *environment) printLog(repository txn.Repository, branch txn.Branch, entries []explain.Entry, whole bool) error {

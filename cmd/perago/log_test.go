@@ -6,7 +6,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 	"perago/pkg/worker"
@@ -19,10 +18,7 @@ func publishStep(ts *testscript.TestScript, negated bool, arguments []string) {
 	if negated || len(arguments) < 3 {
 		ts.Fatalf("usage: publish VARIABLE STEP RETRY [SUPERSEDES]")
 	}
-	client, err := lakefs.New(lakefs.Config{
-		Endpoint: ts.Getenv("LAKEFS"), AccessKeyID: ts.Getenv("KEY"), SecretAccessKey: lakefs.NewSecret(ts.Getenv("SECRET")),
-	}, nil)
-	ts.Check(err)
+	client := lakeOf(ts)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	head, err := client.Head(ctx, "lake", "main")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"perago/pkg/conductor"
+	"perago/pkg/lakefs"
 	"perago/pkg/txn"
 	"perago/pkg/worker"
 )
@@ -88,6 +90,16 @@ func (e *environment) root() *cobra.Command {
 func (e *environment) configure(configurations ...any) (err error) {
 	e.secrets, err = worker.ReadEnvironment(e.lookup, configurations...)
 	return err
+}
+
+// clients reach both servers.
+func clients(server conductor.Config, lake lakefs.Config) (*conductor.Client, *lakefs.Client, error) {
+	toConductor, err := conductor.New(server, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	toLake, err := lakefs.New(lake, nil)
+	return toConductor, toLake, err
 }
 
 // variables lists for a command's help the environment variables it reads.

@@ -99,18 +99,24 @@ func newRepository(config lakefs.Config) (string, error) {
 	return string(head), err
 }
 
+// lakeOf is a client of the scripts' lakeFS.
+func lakeOf(ts *testscript.TestScript) *lakefs.Client {
+	client, err := lakefs.New(lakefs.Config{
+		Endpoint: ts.Getenv("LAKEFS"), AccessKeyID: ts.Getenv("KEY"), SecretAccessKey: lakefs.NewSecret(ts.Getenv("SECRET")),
+	}, nil)
+	ts.Check(err)
+	return client
+}
+
 // commitFile is the scripts' command "commit PATH FILE".
 func commitFile(ts *testscript.TestScript, negated bool, arguments []string) {
 	if negated || len(arguments) != 2 {
 		ts.Fatalf("usage: commit PATH FILE")
 	}
-	client, err := lakefs.New(lakefs.Config{
-		Endpoint: ts.Getenv("LAKEFS"), AccessKeyID: ts.Getenv("KEY"), SecretAccessKey: lakefs.NewSecret(ts.Getenv("SECRET")),
-	}, nil)
-	ts.Check(err)
+	client := lakeOf(ts)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_, err = client.Upload(ctx, "lake", "main", arguments[0], lakefstest.Text(ts.ReadFile(arguments[1])))
+	_, err := client.Upload(ctx, "lake", "main", arguments[0], lakefstest.Text(ts.ReadFile(arguments[1])))
 	ts.Check(err)
 	_, err = client.CreateCommit(ctx, "lake", "main", "by a script", nil)
 	ts.Check(err)

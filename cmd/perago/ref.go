@@ -36,30 +36,36 @@ the input of a workflow.` + variables(lakefs.Config{}),
 }
 
 func (e *environment) runRef(ctx context.Context, address string) error {
-	repository, branch, err := parseAddress(address)
-	if err != nil {
-		return err
-	}
-	var config struct{ LakeFS lakefs.Config }
-	if err := e.configure(&config); err != nil {
-		return err
-	}
-	lake, err := lakefs.New(config.LakeFS, nil)
-	if err != nil {
-		return err
-	}
-	head, err := lake.Head(ctx, repository, branch)
-	if errors.Is(err, txn.ErrNotFound) {
-		return missing(ctx, lake, repository, branch)
-	}
+	_, at, err := e.headOf(ctx, address)
 	if err != nil {
 		return err
 	}
 	if e.out.format == formatJSON {
-		return e.out.json(txn.Workspace{Repository: repository, Branch: branch}.At(head))
+		return e.out.json(at)
 	}
-	_, err = fmt.Fprintln(e.out.to, head)
+	_, err = fmt.Fprintln(e.out.to, at.Ref)
 	return err
+}
+
+// headOf reads the head of the branch that an address names.
+func (e *environment) headOf(ctx context.Context, address string) (*lakefs.Client, txn.Workspace, error) {
+	repository, branch, err := parseAddress(address)
+	if err != nil {
+		return nil, txn.Workspace{}, err
+	}
+	var config struct{ LakeFS lakefs.Config }
+	if err := e.configure(&config); err != nil {
+		return nil, txn.Workspace{}, err
+	}
+	lake, err := lakefs.New(config.LakeFS, nil)
+	if err != nil {
+		return nil, txn.Workspace{}, err
+	}
+	head, err := lake.Head(ctx, repository, branch)
+	if errors.Is(err, txn.ErrNotFound) {
+		err = missing(ctx, lake, repository, branch)
+	}
+	return lake, txn.Workspace{Repository: repository, Branch: branch}.At(head), err
 }
 
 // missing tells a branch that is not there from a repository that is not: lakeFS

@@ -8,7 +8,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"perago/pkg/fence"
-	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 	"perago/pkg/worker"
@@ -20,10 +19,7 @@ func stageStep(ts *testscript.TestScript, negated bool, arguments []string) {
 	if negated || len(arguments) < 1 || len(arguments) > 2 {
 		ts.Fatalf("usage: stage STEP [COMMIT]")
 	}
-	client, err := lakefs.New(lakefs.Config{
-		Endpoint: ts.Getenv("LAKEFS"), AccessKeyID: ts.Getenv("KEY"), SecretAccessKey: lakefs.NewSecret(ts.Getenv("SECRET")),
-	}, nil)
-	ts.Check(err)
+	client := lakeOf(ts)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	input, err := client.Head(ctx, "lake", "main")

@@ -98,15 +98,11 @@ func (e *environment) runSweep(command *cobra.Command, options sweepOptions) err
 	if err := e.configure(&config); err != nil {
 		return err
 	}
-	server, err := conductor.New(config.Conductor, nil)
+	server, lake, err := clients(config.Conductor, config.LakeFS)
 	if err != nil {
 		return err
 	}
 	defer server.CloseIdleConnections()
-	lake, err := lakefs.New(config.LakeFS, nil)
-	if err != nil {
-		return err
-	}
 	var mu sync.Mutex
 	var report sweepReport
 	cleaner := &cleanup.Cleaner{

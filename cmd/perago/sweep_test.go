@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -12,7 +11,7 @@ import (
 
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
-	"perago/pkg/lakefs"
+	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 )
 
@@ -31,14 +30,13 @@ func orphan(ts *testscript.TestScript, negated bool, arguments []string) {
 	if arguments[1] != "unknown" {
 		id = startOrphan(ctx, ts, arguments[1] == "ended")
 	}
-	client, err := lakefs.New(lakefs.Config{
-		Endpoint: ts.Getenv("LAKEFS"), AccessKeyID: ts.Getenv("KEY"), SecretAccessKey: lakefs.NewSecret(ts.Getenv("SECRET")),
-	}, nil)
-	ts.Check(err)
+	client := lakeOf(ts)
 	head, err := client.Head(ctx, "lake", "main")
 	ts.Check(err)
 	key := txn.NewLogicalTaskKey(id, "orphan_stage", 0)
-	branch := txn.NewStagingName("scripts", id, key, 0, executionAt(ts, age)).Branch()
+	execution, err := lakefstest.ExecutionAt(age)
+	ts.Check(err)
+	branch := txn.NewStagingName("scripts", id, key, 0, execution).Branch()
 	ts.Check(client.CreateBranch(ctx, "lake", branch, head))
 	ts.Setenv(arguments[0], string(branch))
 }
@@ -61,19 +59,4 @@ func startOrphan(ctx context.Context, ts *testscript.TestScript, end bool) txn.W
 		ts.Check(operator.Terminate(ctx, id, "by a script"))
 	}
 	return id
-}
-
-// executionAt is an execution id of an age.
-func executionAt(ts *testscript.TestScript, age time.Duration) txn.ExecutionID {
-	id, err := uuid.NewV7()
-	ts.Check(err)
-	milliseconds := uint64(time.Now().Add(-age).UnixMilli())
-	for i := range 6 {
-		id[i] = byte(milliseconds >> (8 * (5 - i)))
-	}
-	execution, err := txn.ParseExecutionID(id.String())
-	if err != nil {
-		ts.Fatalf("%s: %v", hex.EncodeToString(id[:]), err)
-	}
-	return execution
 }

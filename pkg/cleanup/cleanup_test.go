@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"perago/pkg/cleanup"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
@@ -129,15 +127,11 @@ func (b *bench) workflow(status txn.WorkflowStatus, more ...txn.Task) {
 // executionAt is an execution id of an age.
 func (b *bench) executionAt(age time.Duration) txn.ExecutionID {
 	b.t.Helper()
-	id, err := uuid.NewV7()
+	id, err := lakefstest.ExecutionAt(age)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	milliseconds := uint64(time.Now().Add(-age).UnixMilli())
-	for i := range 6 {
-		id[i] = byte(milliseconds >> (8 * (5 - i)))
-	}
-	return txn.ExecutionID(id.String())
+	return id
 }
 
 func key() txn.LogicalTaskKey { return txn.NewLogicalTaskKey(workflow, "prepare_stage", 0) }

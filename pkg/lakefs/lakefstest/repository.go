@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
 )
@@ -71,6 +73,19 @@ func NewName(t testing.TB) txn.Repository {
 		return '-'
 	}, t.Name())
 	return txn.Repository("t-" + name[:min(40, len(name))] + "-" + hex.EncodeToString(unique[:]))
+}
+
+// ExecutionAt is an execution id that was made so long ago.
+func ExecutionAt(age time.Duration) (txn.ExecutionID, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", err
+	}
+	milliseconds := uint64(time.Now().Add(-age).UnixMilli())
+	for i := range 6 {
+		id[i] = byte(milliseconds >> (8 * (5 - i)))
+	}
+	return txn.ParseExecutionID(id.String())
 }
 
 // Text is a text as the content of an upload.
