@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -325,24 +324,6 @@ func (e *ending) holding() []map[string]any {
 // held is a workflow of one such step.
 func (e *ending) held(name string) string { return e.register(name, e.holding()...) }
 
-// registerWith registers a workflow whose definition has more fields.
-func (e *ending) registerWith(name string, fields map[string]any, tasks ...map[string]any) string {
-	e.t.Helper()
-	name += "_" + strings.ReplaceAll(e.domain, "-", "_")
-	definition := map[string]any{"name": name, "version": 1, "schemaVersion": 2, "ownerEmail": "perago@example.com", "failureWorkflow": "perago_cancel", "tasks": tasks}
-	for field, value := range fields {
-		definition[field] = value
-	}
-	raw, err := json.Marshal(definition)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	if err := e.conductor.PutWorkflowDefinition(e.t.Context(), raw); err != nil {
-		e.t.Fatal(err)
-	}
-	return name
-}
-
 func (e *ending) do(err error) {
 	e.t.Helper()
 	if err != nil {
@@ -369,21 +350,7 @@ func (e *ending) merge() fault.Match {
 // scheduled waits for a task that nobody polls.
 func (e *ending) scheduled(id txn.WorkflowID, reference txn.ReferenceName) txn.Task {
 	e.t.Helper()
-	var found txn.Task
-	eventually(e.t, waitTime, string(reference)+" is scheduled", func() (bool, string) {
-		workflow, err := e.conductor.Workflow(e.t.Context(), id)
-		if err != nil {
-			e.t.Fatal(err)
-		}
-		for _, task := range workflow.Tasks {
-			if task.ReferenceName == reference && task.Status == txn.TaskScheduled {
-				found = task
-				return true, ""
-			}
-		}
-		return false, describe(workflow)
-	})
-	return found
+	return e.taskIs(id, reference, txn.TaskScheduled)
 }
 
 // hold ends a task that nobody polls, as its worker would.

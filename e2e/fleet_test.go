@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -455,14 +456,17 @@ func (f *fleet) timeOut(workflow txn.WorkflowID, task txn.TaskID) {
 // inProgress waits for a task of this reference name to be in progress.
 func (f *fleet) inProgress(id txn.WorkflowID, reference txn.ReferenceName) txn.Task {
 	f.t.Helper()
+	return f.taskIs(id, reference, txn.TaskInProgress)
+}
+
+// taskIs waits for a task of this reference name to have a status.
+func (f *fleet) taskIs(id txn.WorkflowID, reference txn.ReferenceName, status txn.TaskStatus) txn.Task {
+	f.t.Helper()
 	var found txn.Task
-	eventually(f.t, waitTime, string(reference)+" is in progress", func() (bool, string) {
-		workflow, err := f.conductor.Workflow(f.t.Context(), id)
-		if err != nil {
-			f.t.Fatal(err)
-		}
+	eventually(f.t, waitTime, string(reference)+" is "+string(status), func() (bool, string) {
+		workflow := f.workflow(id)
 		for _, task := range workflow.Tasks {
-			if task.ReferenceName == reference && task.Status == txn.TaskInProgress {
+			if task.ReferenceName == reference && task.Status == status {
 				found = task
 				return true, ""
 			}
@@ -475,11 +479,19 @@ func (f *fleet) inProgress(id txn.WorkflowID, reference txn.ReferenceName) txn.T
 // register registers a workflow definition of the test's own and gives its name.
 func (f *fleet) register(name string, tasks ...map[string]any) string {
 	f.t.Helper()
+	return f.registerWith(name, nil, tasks...)
+}
+
+// registerWith is register with fields of the definition's that differ.
+func (f *fleet) registerWith(name string, fields map[string]any, tasks ...map[string]any) string {
+	f.t.Helper()
 	name += "_" + strings.ReplaceAll(f.domain, "-", "_")
-	raw, err := json.Marshal(map[string]any{
+	definition := map[string]any{
 		"name": name, "version": 1, "schemaVersion": 2, "ownerEmail": "perago@example.com",
 		"timeoutPolicy": "ALERT_ONLY", "timeoutSeconds": 0, "failureWorkflow": "perago_cancel", "tasks": tasks,
-	})
+	}
+	maps.Copy(definition, fields)
+	raw, err := json.Marshal(definition)
 	if err != nil {
 		f.t.Fatal(err)
 	}

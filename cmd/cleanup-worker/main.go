@@ -75,22 +75,17 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 	}, nil
 }
 
-// sweep runs one sweep and says how it went.
+// sweep goes over all branches once. How many there are is known only of a whole
+// sweep.
 func sweep(ctx context.Context, process *worker.Process, cleaner *cleanup.Cleaner) {
 	swept, err := cleaner.Sweep(ctx, cleanup.Sweep{})
-	if ctx.Err() != nil {
-		return // the worker stops; the next one sweeps
-	}
-	process.Metrics.Swept(err)
-	log := process.Log.With(slog.Int("deleted", swept.Deleted), slog.Int("kept", swept.Kept), slog.Int("failed", swept.Failed))
+	process.Swept(ctx, swept.Deleted, swept.Kept, swept.Failed, err)
 	if err != nil {
-		log.Warn("sweep failed", slog.Any(telemetry.KeyError, err))
 		return
 	}
 	process.Metrics.StagingBranches(string(cleanup.StateDeleted), swept.Deleted)
 	process.Metrics.StagingBranches(string(cleanup.StateKept), swept.Kept)
 	process.Metrics.StagingBranches(string(cleanup.StateFailed), swept.Failed)
-	log.Info("swept")
 }
 
 // events logs and counts what cleanups and sweeps do.

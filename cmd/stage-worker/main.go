@@ -121,23 +121,11 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		},
 		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}},
 		Background: []func(context.Context){func(ctx context.Context) {
-			cleanup.Every(ctx, config.Sweep.Interval, func(ctx context.Context) { sweep(ctx, process, directories) })
+			cleanup.Every(ctx, config.Sweep.Interval, func(ctx context.Context) {
+				swept, err := directories.Sweep(ctx)
+				process.Swept(ctx, swept.Deleted, swept.Kept, swept.Failed, err)
+			})
 		}},
 		Close: func() { _ = root.Close() },
 	}, nil
-}
-
-// sweep removes directories that nothing needs and says how it went.
-func sweep(ctx context.Context, process *worker.Process, directories *cleanup.Directories) {
-	swept, err := directories.Sweep(ctx)
-	if ctx.Err() != nil {
-		return // the worker stops; the next one sweeps
-	}
-	process.Metrics.Swept(err)
-	log := process.Log.With(slog.Int("deleted", swept.Deleted), slog.Int("kept", swept.Kept), slog.Int("failed", swept.Failed))
-	if err != nil {
-		log.Warn("sweep failed", slog.Any(telemetry.KeyError, err))
-		return
-	}
-	log.Info("swept")
 }

@@ -1,0 +1,23 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+
+	"perago/pkg/telemetry"
+)
+
+// Swept logs and counts how a background sweep ended. A sweep that a stop ended
+// did not fail: the next process sweeps.
+func (p *Process) Swept(ctx context.Context, deleted, kept, failed int, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	p.Metrics.Swept(err)
+	log := p.Log.With(slog.Int("deleted", deleted), slog.Int("kept", kept), slog.Int("failed", failed))
+	if err != nil {
+		log.Warn("sweep failed", slog.Any(telemetry.KeyError, err))
+		return
+	}
+	log.Info("swept")
+}
