@@ -59,6 +59,31 @@ func (c *Client) CreateBranch(ctx context.Context, repo txn.Repository, name txn
 	})
 }
 
+// entriesOf reads a page of a listing that is in the order of its entries' names,
+// behind the name last: convert gives an entry and its name.
+func entriesOf[R, T any](a listing[R], last, prefix string, convert func(R) (T, string, error)) (entries []T, latest string, more bool, err error) {
+	records, more, err := a.page()
+	if err != nil {
+		return nil, "", false, err
+	}
+	entries, latest = make([]T, 0, len(records)), last
+	for _, record := range records {
+		entry, name, err := convert(record)
+		if err != nil {
+			return nil, "", false, err
+		}
+		if err := advances(latest, name, prefix); err != nil {
+			return nil, "", false, err
+		}
+		latest = name
+		entries = append(entries, entry)
+	}
+	if more && latest == last {
+		return nil, "", false, fmt.Errorf("an empty page that says there are more after %q", last)
+	}
+	return entries, latest, more, nil
+}
+
 type ref struct {
 	ID       string `json:"id"`
 	CommitID string `json:"commit_id"`
@@ -114,28 +139,18 @@ func (c *Client) BranchPages(ctx context.Context, repo txn.Repository, prefix st
 		for more := true; more; {
 			var page []txn.BranchHead
 			err := c.do(ctx, &call{operation: listBranches, want: http.StatusOK, decode: asJSON(func(a listing[ref]) error {
-				refs, hasMore, err := a.page()
-				if err != nil {
-					return err
-				}
-				read := make([]txn.BranchHead, 0, len(refs))
-				latest := last
-				for _, r := range refs {
+				heads, latest, hasMore, err := entriesOf(a, last, prefix, func(r ref) (txn.BranchHead, string, error) {
 					head, err := txn.ParseCommitID(r.CommitID)
 					if err != nil {
-						return fmt.Errorf("branch %q: %w", r.ID, err)
+						err = fmt.Errorf("branch %q: %w", r.ID, err)
 					}
-					if err := advances(latest, r.ID, prefix); err != nil {
-						return err
-					}
-					latest = r.ID
-					read = append(read, txn.BranchHead{Name: txn.Branch(r.ID), Head: head})
+					return txn.BranchHead{Name: txn.Branch(r.ID), Head: head}, r.ID, err
+				})
+				if err == nil {
+					// Only then: a page that could not be read is asked for again.
+					page, last, more = heads, latest, hasMore
 				}
-				if hasMore && latest == last {
-					return fmt.Errorf("an empty page that says there are more after %q", last)
-				}
-				page, last, more = read, latest, hasMore
-				return nil
+				return err
 			})}, func(ctx context.Context) (*http.Response, error) {
 				showHidden, amount := true, apigen.PaginationAmount(pageSize)
 				begins, after := apigen.PaginationPrefix(prefix), apigen.PaginationAfter(last)

@@ -68,28 +68,14 @@ func (c *Client) objects(ctx context.Context, repo txn.Repository, ref txn.Commi
 		noMetadata = false
 	)
 	err = c.do(ctx, &call{operation: listObjects, want: http.StatusOK, decode: asJSON(func(a listing[objectRecord]) error {
-		records, hasMore, err := a.page()
-		if err != nil {
-			return err
-		}
-		page = make([]txn.Object, 0, len(records))
-		latest := last
-		for _, record := range records {
+		objects, _, hasMore, err := entriesOf(a, last, string(prefix), func(record objectRecord) (txn.Object, string, error) {
 			object, err := record.object()
-			if err != nil {
-				return err
-			}
-			if err := advances(latest, object.Path, string(prefix)); err != nil {
-				return err
-			}
-			latest = object.Path
-			page = append(page, object)
+			return object, object.Path, err
+		})
+		if err == nil {
+			page, more = objects, hasMore
 		}
-		if hasMore && len(page) == 0 {
-			return fmt.Errorf("an empty page that says there are more after %q", last)
-		}
-		more = hasMore
-		return nil
+		return err
 	})}, func(ctx context.Context) (*http.Response, error) {
 		return c.api.ListObjects(ctx, string(repo), string(ref), &apigen.ListObjectsParams{
 			Amount: &amount, Prefix: &begins, After: &after, UserMetadata: &noMetadata,

@@ -37,24 +37,13 @@ func (c *Client) Repositories(ctx context.Context) ([]txn.Repository, error) {
 	for more := true; more; {
 		var page []txn.Repository
 		err := c.do(ctx, &call{operation: listRepositories, want: http.StatusOK, decode: asJSON(func(a listing[entry]) error {
-			entries, hasMore, err := a.page()
-			if err != nil {
-				return err
+			names, latest, hasMore, err := entriesOf(a, last, "", func(one entry) (txn.Repository, string, error) {
+				return txn.Repository(one.ID), one.ID, nil
+			})
+			if err == nil {
+				page, last, more = names, latest, hasMore
 			}
-			page = make([]txn.Repository, 0, len(entries))
-			latest := last
-			for _, one := range entries {
-				if err := advances(latest, one.ID, ""); err != nil {
-					return err
-				}
-				latest = one.ID
-				page = append(page, txn.Repository(one.ID))
-			}
-			if hasMore && latest == last {
-				return fmt.Errorf("an empty page that says there are more after %q", last)
-			}
-			last, more = latest, hasMore
-			return nil
+			return err
 		})}, func(ctx context.Context) (*http.Response, error) {
 			amount, after := apigen.PaginationAmount(pageSize), apigen.PaginationAfter(last)
 			return c.api.ListRepositories(ctx, &apigen.ListRepositoriesParams{After: &after, Amount: &amount})
