@@ -148,11 +148,8 @@ func (d *Downloader) prepare(ctx context.Context, task txn.Task, attempt Attempt
 		}
 	}
 	_, err = d.Lake.Commit(ctx, input.Workspace.Repository, input.Workspace.Ref)
-	switch {
-	case errors.Is(err, txn.ErrNotFound), errors.Is(err, txn.ErrGone):
-		return nil, errors.Join(txn.Terminalf("workspace.ref", "%s holds no commit %s; start a new workflow from a commit that `perago ref` prints", input.Workspace.Repository, input.Workspace.Ref), err)
-	case err != nil:
-		return nil, fmt.Errorf("read the input ref: %w", err)
+	if err := input.Workspace.InputError(err); err != nil {
+		return nil, err
 	}
 	return run, nil
 }

@@ -258,11 +258,8 @@ func (s *Stager) prepare(ctx context.Context, task txn.Task, attempt Attempt) (*
 		Execution: id,
 	}
 	run.base, err = s.Lake.Commit(ctx, run.repository(), input.Workspace.Ref)
-	switch {
-	case errors.Is(err, txn.ErrNotFound), errors.Is(err, txn.ErrGone):
-		return nil, errors.Join(txn.Terminalf("workspace.ref", "%s holds no commit %s; start a new workflow from a commit that `perago ref` prints", input.Workspace.Repository, input.Workspace.Ref), err)
-	case err != nil:
-		return nil, fmt.Errorf("read the input ref: %w", err)
+	if err := input.Workspace.InputError(err); err != nil {
+		return nil, err
 	}
 	return run, nil
 }

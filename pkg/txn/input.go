@@ -2,6 +2,7 @@ package txn
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -25,6 +26,18 @@ const RefTypeCommit = "commit"
 func (w Workspace) At(ref CommitID) Workspace {
 	w.RefType, w.Ref = RefTypeCommit, ref
 	return w
+}
+
+// InputError is what the error of reading the input ref means for a task: one that
+// is not there, or not any more, will never be.
+func (w Workspace) InputError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrGone):
+		return errors.Join(Terminalf("workspace.ref", "%s holds no commit %s; start a new workflow from a commit that `perago ref` prints", w.Repository, w.Ref), err)
+	}
+	return fmt.Errorf("read the input ref: %w", err)
 }
 
 func parseWorkspace(path string, raw json.RawMessage, allowed AllowList) (Workspace, error) {

@@ -3,6 +3,7 @@ package txn
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -376,5 +377,28 @@ func TestAllowList(t *testing.T) {
 		if list, err := ParseAllowList(entries); err == nil {
 			t.Errorf("%q is accepted as %q", entries, list)
 		}
+	}
+}
+
+func TestInputError(t *testing.T) {
+	t.Parallel()
+	w := Workspace{Repository: "lake", Branch: "main"}.At(id("A"))
+	for _, c := range []struct {
+		err      error
+		terminal bool
+		text     string
+	}{
+		{fmt.Errorf("read: %w", ErrNotFound), true, "lake holds no commit " + string(id("A"))},
+		{ErrGone, true, "lake holds no commit " + string(id("A"))},
+		{ErrRetryable, false, "read the input ref: retryable"},
+	} {
+		err := w.InputError(c.err)
+		var terminal *TerminalError
+		if errors.As(err, &terminal) != c.terminal || !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v: %v; want terminal %v and %q", c.err, err, c.terminal, c.text)
+		}
+	}
+	if err := w.InputError(nil); err != nil {
+		t.Errorf("%v", err)
 	}
 }
