@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	_ cleanup.Workflows = (*conductor.Client)(nil)
+	_ cleanup.Workflows = conductor.Repeating{}
 	_ cleanup.Lake      = (*lakefs.Client)(nil)
 )
 
@@ -106,7 +106,7 @@ func (e *environment) runSweep(command *cobra.Command, options sweepOptions) err
 	var mu sync.Mutex
 	var report sweepReport
 	cleaner := &cleanup.Cleaner{
-		Lake: lake, Workflows: server, Fence: fence.Prover{Lake: lake},
+		Lake: lake, Workflows: conductor.Repeating{Client: server}, Fence: fence.Prover{Lake: lake},
 		Identity: config.Scope.Identity(config.Conductor.ServerURL), Allowed: config.Scope.Allowed(),
 		TTL: config.TTL.TTL, Now: time.Now,
 		Events: cleanup.Events{
