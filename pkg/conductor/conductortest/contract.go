@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 // row on a Conductor: on a fresh memory server inside a synctest bubble, or on a
 // real server that rows share.
 func Contract(t *testing.T, newSubject func(t *testing.T, row func(*testing.T, Conductor))) {
-	for _, row := range rows {
+	for _, row := range slices.Concat(rows, surveyRows) {
 		t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {
 			newSubject(t, func(t *testing.T, c Conductor) { row.test(newBench(t, c)) })
 		})
@@ -72,6 +73,7 @@ var rows = []struct {
 	{"changed TaskDef", changedTaskDef},
 	{"task domain", taskDomain},
 	{"every task's domain", starDomain},
+	{"task log", taskLog},
 }
 
 func pollNothing(b *bench) {
@@ -840,4 +842,33 @@ func starDomain(b *bench) {
 	b.startIn(b.workflow("w", nil, simple(kind, "one", nil), simple(next, "two", nil)), nil, map[string]string{"*": domain})
 	b.update(b.pollIn(kind, "w", domain), txn.TaskCompleted, nil)
 	b.equal("domain", b.pollIn(next, "w", domain).Domain, domain)
+}
+
+// taskLog: a line for a task's log is taken as it is and leaves the task alone: it
+// is no sign of life, and neither the task's state nor whether there is one is
+// asked. A server without an index drops it.
+func taskLog(b *bench) {
+	workflow, task := b.one(object{"responseTimeoutSeconds": 3})
+	before := b.raw(task.ID)
+	b.pass(5 * time.Millisecond)
+	b.must(b.Client.LogTask(b.ctx, task.ID, `upload: 5 of 10 objects, "half"`))
+	b.equal("task after a line for its log", string(b.raw(task.ID).Body), string(before.Body))
+	b.equal("lines", b.do("GET", "/tasks/"+string(task.ID)+"/log", nil), Answer{http.StatusOK, []byte("[]")})
+	if err := b.Client.LogTask(b.ctx, task.ID, ""); !errors.Is(err, txn.ErrRefused) {
+		b.Errorf("an empty line: got %v, want ErrRefused", err)
+	}
+	b.equal("an empty line", b.do("POST", "/tasks/"+string(task.ID)+"/log", nil).Status, http.StatusInternalServerError)
+
+	// The response timeout passes all the same.
+	var status txn.TaskStatus
+	b.eventually("the task timed out", func() bool {
+		b.must(b.Client.LogTask(b.ctx, task.ID, "still here"))
+		b.decide(workflow)
+		status = b.task(task.ID).Status
+		return status != txn.TaskInProgress
+	})
+	b.equal("status", status, txn.TaskTimedOut)
+	b.must(b.Client.LogTask(b.ctx, task.ID, "of a task that is over"))
+	b.equal("status", b.task(task.ID).Status, txn.TaskTimedOut)
+	b.must(b.Client.LogTask(b.ctx, "no-such-task", "of nobody"))
 }

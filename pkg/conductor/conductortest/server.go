@@ -26,6 +26,8 @@ type Server struct {
 	workflows           map[txn.WorkflowID]*workflow
 	tasks               map[txn.TaskID]*task
 	queues              map[string][]queued
+	// polls are the latest ones, by type and domain.
+	polls map[string]lastPoll
 }
 
 // New makes an empty server. now is its clock; nil means time.Now.
@@ -40,6 +42,7 @@ func New(now func() time.Time) *Server {
 		workflows:           map[txn.WorkflowID]*workflow{},
 		tasks:               map[txn.TaskID]*task{},
 		queues:              map[string][]queued{},
+		polls:               map[string]lastPoll{},
 	}
 	s.routes()
 	return s
@@ -115,6 +118,20 @@ func (s *Server) routes() {
 		return answer{http.StatusOK, string(result.TaskID)}, s.update(result)
 	})
 
+	// Without an index a line is dropped, and nobody asks whether there is a task.
+	handle("POST /api/tasks/{id}/log", func(r *http.Request) (answer, *refusal) {
+		if line, err := io.ReadAll(r.Body); err != nil || len(line) == 0 {
+			return answer{}, refuse(http.StatusInternalServerError, "Required request body is missing")
+		}
+		return done, nil
+	})
+	handle("GET /api/tasks/{id}/{what}", func(r *http.Request) (answer, *refusal) {
+		if r.PathValue("what") != "log" {
+			return s.unknownPath(r), nil
+		}
+		return answer{http.StatusOK, []string{}}, nil
+	})
+
 	locked("POST /api/workflow", func(r *http.Request) (answer, *refusal) {
 		var raw map[string]json.RawMessage
 		var request startRequest
@@ -172,6 +189,7 @@ func (s *Server) routes() {
 	})
 
 	s.definitionRoutes(locked)
+	s.surveyRoutes(locked)
 }
 
 func (s *Server) definitionRoutes(locked func(string, func(*http.Request) (answer, *refusal))) {
@@ -289,6 +307,7 @@ func (s *Server) longPoll(r *http.Request, count int, wait time.Duration) ([]tas
 	tasks := []task{}
 	s.mutex.Lock()
 	s.sweep()
+	s.polled(r.PathValue("type"), query.Get("domain"), query.Get("workerid"))
 	for _, t := range s.poll(r.PathValue("type"), query.Get("domain"), query.Get("workerid"), count) {
 		tasks = append(tasks, clone(*t))
 	}
