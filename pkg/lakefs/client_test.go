@@ -158,6 +158,18 @@ var calls = []struct {
 	{setProtection, "", 204, func(ctx context.Context, c *Client) error {
 		return c.setProtection(ctx, repo, []string{"main"}, "v1")
 	}},
+	{getRepository, `{"id":"repo","read_only":false}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.ReadOnly(ctx, repo)
+		return err
+	}},
+	{diffBranch, `{"pagination":{"has_more":false},"results":[{"path":"p"}]}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.Uncommitted(ctx, repo, main)
+		return err
+	}},
+	{getRetention, `{"default_retention_days":1,"branches":[]}`, 200, func(ctx context.Context, c *Client) error {
+		_, _, err := c.retention(ctx, repo, main)
+		return err
+	}},
 	{createRepository, `{"id":"repo"}`, 201, func(ctx context.Context, c *Client) error {
 		return c.CreateRepository(ctx, repo, "local://repo", main)
 	}},

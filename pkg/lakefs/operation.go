@@ -27,6 +27,10 @@ const (
 	startImport      operation = "start import"
 	importStatus     operation = "import status"
 	setProtection    operation = "set branch protection"
+	getRepository    operation = "get repository"
+	diffBranch       operation = "diff branch"
+	getRetention     operation = "get retention rules"
+	askPermission    operation = "ask for a permission"
 )
 
 // once holds the operations that are not idempotent: done twice is not done
@@ -57,6 +61,9 @@ var repeated = map[operation]bool{
 	listRuns:         true,
 	listHookRuns:     true,
 	getProtection:    true,
+	getRepository:    true,
+	diffBranch:       true,
+	getRetention:     true,
 	importStatus:     true,
 	uploadObject:     true,
 	deleteObjects:    true,

@@ -56,13 +56,16 @@ func (c *Client) Protect(ctx context.Context, repo txn.Repository, branch txn.Br
 // its own, which does no harm.
 func covered(patterns []string, branch txn.Branch) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		if strings.ContainsAny(pattern, `[]{}\!`) {
+		if rich(pattern) {
 			return false
 		}
 		ok, err := path.Match(pattern, string(branch))
 		return ok && err == nil
 	})
 }
+
+// rich reports whether a pattern has more in it than * and ?.
+func rich(pattern string) bool { return strings.ContainsAny(pattern, `[]{}\!`) }
 
 // protection is the patterns of the protected branches, and the version of the
 // rules, which is "" where there are none.

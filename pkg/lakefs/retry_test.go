@@ -44,6 +44,7 @@ func TestPolicyRefusesWhatItDoesNotName(t *testing.T) {
 		getCommit: true, getBranch: true, logCommits: true, listObjects: true, getObject: true, listBranches: true,
 		listRepositories: true, listRuns: true, listHookRuns: true, getProtection: true, setProtection: false,
 		uploadObject: true, deleteObjects: true, deleteBranch: true, importStatus: true, startImport: false,
+		getRepository: true, diffBranch: true, getRetention: true, askPermission: false,
 		ping: false, createBranch: false, createCommit: false, mergeCommit: false, createRepository: false,
 		"an operation of tomorrow": false, "": false,
 	}

@@ -116,6 +116,11 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"log: first parents down to stop_at, which is part of the answer", (*suite).log},
 		{"log: a merge commit leads on to its first parent, not to its source", (*suite).logFirstParent},
 		{"log: with a stop_at that is not in the history it runs to the root", (*suite).logElsewhere},
+		{"branch protection: the rules that match a branch", (*suite).protecting},
+		{"branch: its uncommitted changes are listed, one page is enough to see one", (*suite).uncommitted},
+		{"repository: says whether it takes changes", (*suite).readOnly},
+		{"retention: no rules are 404; a branch's own go before the default", (*suite).retentionRules},
+		{"permission: asked for with what is not there, and nothing is done", (*suite).permissions},
 		{"log: with a stop_at that is no commit it is 404", (*suite).logUnknown},
 		{"log: longer than a page", (*suite).logPages},
 	} {

@@ -51,6 +51,8 @@ type Server struct {
 type PreMerge struct {
 	Repository string
 	Branch     string
+	// policy is what the key is held to; nil is everything.
+	policy []Statement
 	// Source is the commit that is merged, Commit the one that would land.
 	Source   string
 	Commit   string
@@ -177,6 +179,9 @@ func (s *Server) routes() {
 		"POST /repositories/{repository}/branches/{branch}/objects":        (*Server).upload,
 		"POST /repositories/{repository}/branches/{branch}/objects/delete": (*Server).deleteObjects,
 		"POST /repositories/{repository}/branches/{branch}/import":         (*Server).startImport,
+		"GET /repositories/{repository}/settings/gc_rules":                 (*Server).getRetention,
+		"PUT /repositories/{repository}/settings/gc_rules":                 (*Server).setRetention,
+		"GET /repositories/{repository}/branches/{branch}/diff":            (*Server).diffBranch,
 		"GET /repositories/{repository}/branches/{branch}/import":          (*Server).importStatus,
 		"GET /repositories/{repository}/commits/{reference}":               (*Server).getCommit,
 		"GET /repositories/{repository}/refs/{reference}/commits":          (*Server).log,
@@ -224,6 +229,9 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, handle handler) 
 	if versioned, ok := result.body.(withVersion); ok {
 		w.Header().Set("ETag", versioned.version)
 		result.body = versioned.body
+	}
+	if s.forbidden(w, r, body) {
+		return
 	}
 	switch body := result.body.(type) {
 	case nil:
@@ -273,6 +281,8 @@ type branch struct {
 }
 
 // commit is also its JSON form.
+	// retention is nil where there are no rules.
+	retention *retention
 type commit struct {
 	ID           string            `json:"id"`
 	Parents      []string          `json:"parents"`
