@@ -22,6 +22,9 @@ const (
 	lakeFSVersion = "1.84.0"
 	lakeFSModule  = "github.com/treeverse/lakefs"
 
+	s3Version = "1.8.0"
+	s3Module  = "github.com/versity/versitygw"
+
 	conductorVersion  = "3.15.0"
 	conductorArtifact = "com.netflix.conductor:conductor-server:" + conductorVersion + ":jar:boot"
 	conductorJar      = "conductor-server-" + conductorVersion + "-boot.jar"
@@ -34,10 +37,11 @@ const (
 type Binaries struct {
 	LakeFS       string // the server
 	Lakectl      string // its command line, for looking at a server by hand
+	S3           string // an object store for lakeFS, versitygw
 	ConductorJar string
 }
 
-// Prefetch makes sure that both servers are in the cache and returns where.
+// Prefetch makes sure that the servers are in the cache and returns where.
 // The first time it takes minutes and writes a line to progress for each thing
 // it builds or fetches; afterwards it only looks. It is safe to call from
 // several processes at once, and to interrupt.
@@ -50,19 +54,21 @@ func Prefetch(ctx context.Context, progress io.Writer) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, err
 	}
-	module := filepath.Join(root, "e2e", "stack", "servers", "lakefs")
-	key, err := lakeFSKey(module)
-	if err != nil {
-		return Binaries{}, err
-	}
-
-	lakefs := filepath.Join(cache, key)
-	err = ensure(ctx, lakefs, []string{"lakefs", "lakectl"}, func(dir string) error {
+	modules := filepath.Join(root, "e2e", "stack", "servers")
+	lakefs, err := built(ctx, cache, filepath.Join(modules, "lakefs"), "lakefs-"+lakeFSVersion, []string{"lakefs", "lakectl"}, func(module, dir string) error {
 		fmt.Fprintf(progress, "building lakeFS %s from its Go module (some minutes, once)\n", lakeFSVersion)
-		return buildLakeFS(ctx, module, dir)
+		return build(ctx, module, dir, "-ldflags", "-X "+lakeFSModule+"/pkg/version.Version="+lakeFSVersion,
+			lakeFSModule+"/cmd/lakefs", lakeFSModule+"/cmd/lakectl")
 	})
 	if err != nil {
 		return Binaries{}, fmt.Errorf("lakeFS %s: %w", lakeFSVersion, err)
+	}
+	s3, err := built(ctx, cache, filepath.Join(modules, "s3"), "versitygw-"+s3Version, []string{"versitygw"}, func(module, dir string) error {
+		fmt.Fprintf(progress, "building versitygw %s, an object store, from its Go module (a minute or two, once)\n", s3Version)
+		return build(ctx, module, dir, s3Module+"/cmd/versitygw")
+	})
+	if err != nil {
+		return Binaries{}, fmt.Errorf("versitygw %s: %w", s3Version, err)
 	}
 
 	conductor := filepath.Join(cache, "conductor-"+conductorVersion)
@@ -76,13 +82,26 @@ func Prefetch(ctx context.Context, progress io.Writer) (Binaries, error) {
 	return Binaries{
 		LakeFS:       filepath.Join(lakefs, "lakefs"),
 		Lakectl:      filepath.Join(lakefs, "lakectl"),
+		S3:           filepath.Join(s3, "versitygw"),
 		ConductorJar: filepath.Join(conductor, conductorJar),
 	}, nil
 }
 
-// lakeFSKey names the cached build. The module's files are part of it, so that
-// a changed dependency is a new build and never an old binary under a new name.
-func lakeFSKey(module string) (string, error) {
+// built is the directory of the cache that holds what a module of servers/ builds:
+// the files, made by fill.
+func built(ctx context.Context, cache, module, name string, files []string, fill func(module, dir string) error) (string, error) {
+	key, err := moduleKey(module, name)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, key)
+	return dir, ensure(ctx, dir, files, func(tmp string) error { return fill(module, tmp) })
+}
+
+// moduleKey names the cached build of a module. The module's files are part of it,
+// so that a changed dependency is a new build and never an old binary under a new
+// name.
+func moduleKey(module, name string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
 		b, err := os.ReadFile(filepath.Join(module, name))
@@ -93,7 +112,7 @@ func lakeFSKey(module string) (string, error) {
 		h.Write(b)
 	}
 	sum := hex.EncodeToString(h.Sum(nil))[:16]
-	return fmt.Sprintf("lakefs-%s-%s-%s-%s", lakeFSVersion, runtime.GOOS, runtime.GOARCH, sum), nil
+	return fmt.Sprintf("%s-%s-%s-%s", name, runtime.GOOS, runtime.GOARCH, sum), nil
 }
 
 // ensure makes the directory dir with the named files in it, unless they are
@@ -168,11 +187,10 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-func buildLakeFS(ctx context.Context, module, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", "build",
-		"-ldflags", "-X "+lakeFSModule+"/pkg/version.Version="+lakeFSVersion,
-		"-o", dir+string(filepath.Separator),
-		lakeFSModule+"/cmd/lakefs", lakeFSModule+"/cmd/lakectl")
+// build puts the commands of a module's dependencies into dir. arguments are flags
+// and packages.
+func build(ctx context.Context, module, dir string, arguments ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", dir + string(filepath.Separator)}, arguments...)...)
 	cmd.Dir = module
 	// A go.work of the caller's would pull this module into the product's graph.
 	cmd.Env = append(os.Environ(), "GOWORK=off")

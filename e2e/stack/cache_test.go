@@ -13,7 +13,7 @@ import (
 
 func ignoreTerm() { signal.Ignore(syscall.SIGTERM) }
 
-func TestLakeFSKeyFollowsTheModule(t *testing.T) {
+func TestKeyFollowsTheModule(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, content string) {
@@ -22,21 +22,21 @@ func TestLakeFSKeyFollowsTheModule(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := lakeFSKey(dir); err == nil {
+	if _, err := moduleKey(dir, "server-1.0"); err == nil {
 		t.Error("a key without a module")
 	}
 	seen := map[string]string{}
 	for _, c := range [][2]string{{"m", "s"}, {"m2", "s"}, {"m", "s2"}, {"ms", ""}, {"", "ms"}} {
 		write("go.mod", c[0])
 		write("go.sum", c[1])
-		key, err := lakeFSKey(dir)
+		key, err := moduleKey(dir, "server-1.0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, _ := lakeFSKey(dir); again != key {
+		if again, _ := moduleKey(dir, "server-1.0"); again != key {
 			t.Errorf("%s, then %s for the same files", key, again)
 		}
-		if !strings.HasPrefix(key, "lakefs-"+lakeFSVersion+"-") {
+		if !strings.HasPrefix(key, "server-1.0-") {
 			t.Errorf("key %s does not name the version", key)
 		}
 		if other, ok := seen[key]; ok {
@@ -46,15 +46,20 @@ func TestLakeFSKeyFollowsTheModule(t *testing.T) {
 	}
 }
 
-// The version in the code and the one in the module's go.mod are one.
-func TestLakeFSVersionIsTheModules(t *testing.T) {
+// The versions in the code and those in the modules' go.mod are the same.
+func TestVersionsAreTheModules(t *testing.T) {
 	t.Parallel()
-	b, err := os.ReadFile(filepath.Join("servers", "lakefs", "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "require " + lakeFSModule + " v" + lakeFSVersion + "\n"; !strings.Contains(string(b), want) {
-		t.Errorf("servers/lakefs/go.mod does not say %q", want)
+	for directory, want := range map[string]string{
+		"lakefs": "require " + lakeFSModule + " v" + lakeFSVersion + "\n",
+		"s3":     "\t" + s3Module + " v" + s3Version + " // indirect\n",
+	} {
+		b, err := os.ReadFile(filepath.Join("servers", directory, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(b), want) {
+			t.Errorf("servers/%s/go.mod does not say %q", directory, want)
+		}
 	}
 }
 

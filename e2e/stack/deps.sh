@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks what the demo and the tests need, installs a missing Java, Maven, C
 # compiler or curl with the system's package manager where this user may, and puts
-# both servers into the cache. Quick when there is nothing to do. Reads no input.
+# the servers into the cache. Quick when there is nothing to do. Reads no input.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 benchmark=no

@@ -5,11 +5,14 @@
 // Both servers come from package registries and are kept in the user's cache
 // directory: lakeFS is built from its Go module (a module of its own, in
 // servers/lakefs, so that its dependencies stay out of the product's go.mod),
-// Conductor is the boot jar from Maven Central.
+// Conductor is the boot jar from Maven Central. For tests of what needs an object
+// store there is a third one, versitygw, an S3 server, built in the same way
+// (servers/s3); RequireOnS3 starts it with a lakeFS of its own.
 //
 // Test suites do not start servers themselves: the command with-stack starts
 // them once, puts their addresses into the environment, and runs the command
-// it is given; a test asks for them with Require.
+// it is given; a test asks for them with Require. RequireOnS3 and StartLakeFS, for
+// servers with other settings, are the exceptions.
 //
 // Conductor keeps everything in memory here, so a restart of it forgets all
 // workflows and definitions. lakeFS keeps its data over a restart.

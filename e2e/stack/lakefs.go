@@ -3,7 +3,6 @@ package stack
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 )
@@ -24,13 +23,7 @@ func StartLakeFS(t testing.TB, settings ...string) Servers {
 			t.Fatal(err)
 		}
 	}
-	server := lakeFSServer(bin, dir, filepath.Join(dir, "lakefs.log"), servers)
-	command := server.Command
-	server.Command = func(port int) *exec.Cmd {
-		cmd := command(port)
-		cmd.Env = append(cmd.Env, settings...)
-		return cmd
-	}
+	server := lakeFSServer(bin, dir, filepath.Join(dir, "lakefs.log"), servers, settings...)
 	if err := server.Start(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}

@@ -123,7 +123,9 @@ func (st *Stack) Stop() error {
 	return err
 }
 
-func lakeFSServer(bin Binaries, dir, logPath string, keys Servers) *Server {
+// lakeFSServer has its data in dir. settings (NAME=value) stand behind those that
+// every lakeFS here has, and hold against them.
+func lakeFSServer(bin Binaries, dir, logPath string, keys Servers, settings ...string) *Server {
 	data := filepath.Join(dir, "lakefs")
 	encrypt := randomHex(16)
 	return NewServer(ServerConfig{
@@ -150,6 +152,7 @@ func lakeFSServer(bin Binaries, dir, logPath string, keys Servers) *Server {
 				"LAKEFS_INSTALLATION_SECRET_ACCESS_KEY="+keys.SecretAccessKey,
 				"LAKEFS_STATS_ENABLED=false",
 			)
+			cmd.Env = append(cmd.Env, settings...)
 			return cmd
 		},
 		Ready: func(ctx context.Context, port int, _ []byte) error {

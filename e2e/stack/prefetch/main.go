@@ -1,4 +1,4 @@
-// Command prefetch puts both servers into the cache, so that nothing is built
+// Command prefetch puts the servers into the cache, so that nothing is built
 // or fetched in the middle of a test or of the demo.
 package main
 

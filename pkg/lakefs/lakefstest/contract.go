@@ -33,6 +33,10 @@ type Subject struct {
 	// ImportDirectory is where the test may write what lakeFS can import, as
 	// local://<ImportDirectory>/...
 	ImportDirectory string
+	// Store is where repositories are made; local:// when it is empty.
+	Store string
+	// Expired makes a pre-signed URL one whose time has run out.
+	Expired func(signed string) (string, error)
 }
 
 // actionFile is an action file with one hook for merges, which runs Lua. branches
@@ -80,6 +84,7 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"upload: paths that no file system has are taken as they are", (*suite).hostilePaths},
 		{"upload: a path holds at most 1024 bytes", (*suite).longPaths},
 		{"upload: to a branch that is not there is 404", (*suite).uploadMissing},
+		{"upload: a local store signs no URL, and the configuration says so", (*suite).unsigned},
 		{"listing: whole, in order, over several pages", (*suite).pages},
 		{"listing: a prefix is a string, not a directory", (*suite).prefix},
 		{"listing: of a commit, untouched by what is uploaded later", (*suite).listingOfCommit},
@@ -111,16 +116,16 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"hook runs: of many hooks, over pages; those behind a failed one of their action are skipped", (*suite).hookRunPages},
 		{"action file: one that is no action makes its commit fail with 500", (*suite).actionMalformed},
 		{"branch protection: rules are added to those that are there, against their version", (*suite).protectionRules},
-		{"merge: concurrent ones all land, one after the other", (*suite).concurrent},
-		{"protected branch: upload, delete and commit are 403, a merge passes", (*suite).protected},
-		{"log: first parents down to stop_at, which is part of the answer", (*suite).log},
-		{"log: a merge commit leads on to its first parent, not to its source", (*suite).logFirstParent},
-		{"log: with a stop_at that is not in the history it runs to the root", (*suite).logElsewhere},
 		{"branch protection: the rules that match a branch", (*suite).protecting},
 		{"branch: its uncommitted changes are listed, one page is enough to see one", (*suite).uncommitted},
 		{"repository: says whether it takes changes", (*suite).readOnly},
 		{"retention: no rules are 404; a branch's own go before the default", (*suite).retentionRules},
 		{"permission: asked for with what is not there, and nothing is done", (*suite).permissions},
+		{"merge: concurrent ones all land, one after the other", (*suite).concurrent},
+		{"protected branch: upload, delete and commit are 403, a merge passes", (*suite).protected},
+		{"log: first parents down to stop_at, which is part of the answer", (*suite).log},
+		{"log: a merge commit leads on to its first parent, not to its source", (*suite).logFirstParent},
+		{"log: with a stop_at that is not in the history it runs to the root", (*suite).logElsewhere},
 		{"log: with a stop_at that is no commit it is 404", (*suite).logUnknown},
 		{"log: longer than a page", (*suite).logPages},
 	} {

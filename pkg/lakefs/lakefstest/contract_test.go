@@ -36,3 +36,29 @@ func TestContract(t *testing.T) {
 		})
 	})
 }
+
+// The contract of pre-signed uploads, on both subjects that have a store of their
+// own.
+func TestPresignedContract(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		server := NewServer()
+		server.PreSign = true
+		PresignedContract(t, func(*testing.T) Subject {
+			return Subject{Config: server.Config(), Transport: server.Transport(), Expired: server.Expired}
+		})
+	})
+	if stack.Short(t) {
+		return
+	}
+	t.Run("real", func(t *testing.T) {
+		servers := stack.RequireOnS3(t)
+		transport := &http.Transport{MaxIdleConnsPerHost: 64}
+		t.Cleanup(transport.CloseIdleConnections)
+		PresignedContract(t, func(*testing.T) Subject {
+			return Subject{Config: lakefs.Config{
+				Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID,
+				SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+			}, Transport: transport, Store: "s3://" + servers.Bucket + "/", Expired: servers.Expired}
+		})
+	})
+}

@@ -29,9 +29,16 @@ const DefaultBranch txn.Branch = "main"
 // that commit on. So the client must be one that no fault is injected into.
 func NewRepository(t testing.TB, client *lakefs.Client, files map[string]string, expect ...Expectation) (txn.Repository, txn.CommitID) {
 	t.Helper()
+	return NewRepositoryIn(t, client, "local://", files, expect...)
+}
+
+// NewRepositoryIn is NewRepository in a store: the beginning of the repository's
+// storage namespace, such as s3://bucket/.
+func NewRepositoryIn(t testing.TB, client *lakefs.Client, store string, files map[string]string, expect ...Expectation) (txn.Repository, txn.CommitID) {
+	t.Helper()
 	ctx := t.Context()
 	repo := NewName(t)
-	if err := client.CreateRepository(ctx, repo, "local://"+string(repo), DefaultBranch); err != nil {
+	if err := client.CreateRepository(ctx, repo, store+string(repo), DefaultBranch); err != nil {
 		t.Fatal(err)
 	}
 	if len(files) > 0 {

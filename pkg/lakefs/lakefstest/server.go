@@ -33,6 +33,10 @@ type Server struct {
 	Hook func(actionFile []byte, merge PreMerge) error
 	// ActionsOff is a lakeFS that was told to run no actions.
 	ActionsOff bool
+	// PreSign is a lakeFS on an S3 store, whose URLs it signs for PreSignExpiry; 0 is
+	// DefaultPreSignExpiry. The store is in memory as well.
+	PreSign       bool
+	PreSignExpiry time.Duration
 
 	key, secret string
 	mux         *http.ServeMux
@@ -43,16 +47,18 @@ type Server struct {
 	namespaces map[string]bool
 	// imports are those that were started, by their ids.
 	imports map[string]*imported
+	// blocks are what is in the object store, by key.
+	blocks  map[string][]byte
 	objects int
 	runs    int64
+	// policy is what the key is held to; nil is everything.
+	policy []Statement
 }
 
 // PreMerge is what a pre-merge hook sees.
 type PreMerge struct {
 	Repository string
 	Branch     string
-	// policy is what the key is held to; nil is everything.
-	policy []Statement
 	// Source is the commit that is merged, Commit the one that would land.
 	Source   string
 	Commit   string
@@ -65,6 +71,7 @@ func NewServer() *Server {
 	s := &Server{
 		key: "memory-access-key-id", secret: "memory-secret-access-key",
 		repositories: map[string]*repository{}, namespaces: map[string]bool{}, imports: map[string]*imported{},
+		blocks: map[string][]byte{},
 	}
 	s.routes()
 	return s
@@ -166,11 +173,15 @@ func (s *Server) routes() {
 	s.mux = http.NewServeMux()
 	for pattern, handle := range map[string]handler{
 		"GET /user":                      (*Server).user,
+		"GET /config":                    (*Server).config,
 		"GET /repositories":              (*Server).listRepositories,
 		"POST /repositories":             (*Server).createRepository,
 		"GET /repositories/{repository}": (*Server).getRepository,
 		"GET /repositories/{repository}/settings/branch_protection":        (*Server).protection,
 		"PUT /repositories/{repository}/settings/branch_protection":        (*Server).protect,
+		"GET /repositories/{repository}/settings/gc_rules":                 (*Server).getRetention,
+		"PUT /repositories/{repository}/settings/gc_rules":                 (*Server).setRetention,
+		"GET /repositories/{repository}/branches/{branch}/diff":            (*Server).diffBranch,
 		"GET /repositories/{repository}/branches":                          (*Server).listBranches,
 		"POST /repositories/{repository}/branches":                         (*Server).createBranch,
 		"GET /repositories/{repository}/branches/{branch}":                 (*Server).getBranch,
@@ -178,10 +189,9 @@ func (s *Server) routes() {
 		"POST /repositories/{repository}/branches/{branch}/commits":        (*Server).commit,
 		"POST /repositories/{repository}/branches/{branch}/objects":        (*Server).upload,
 		"POST /repositories/{repository}/branches/{branch}/objects/delete": (*Server).deleteObjects,
+		"GET /repositories/{repository}/branches/{branch}/staging/backing": (*Server).physicalAddress,
+		"PUT /repositories/{repository}/branches/{branch}/staging/backing": (*Server).linkAddress,
 		"POST /repositories/{repository}/branches/{branch}/import":         (*Server).startImport,
-		"GET /repositories/{repository}/settings/gc_rules":                 (*Server).getRetention,
-		"PUT /repositories/{repository}/settings/gc_rules":                 (*Server).setRetention,
-		"GET /repositories/{repository}/branches/{branch}/diff":            (*Server).diffBranch,
 		"GET /repositories/{repository}/branches/{branch}/import":          (*Server).importStatus,
 		"GET /repositories/{repository}/commits/{reference}":               (*Server).getCommit,
 		"GET /repositories/{repository}/refs/{reference}/commits":          (*Server).log,
@@ -194,6 +204,7 @@ func (s *Server) routes() {
 		method, route, _ := strings.Cut(pattern, " ")
 		s.mux.HandleFunc(method+" "+api+route, func(w http.ResponseWriter, r *http.Request) { s.handle(w, r, handle) })
 	}
+	s.mux.HandleFunc(storePath, s.putInStore)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusNotImplemented, map[string]string{"message": "the memory server has no " + r.Method + " " + r.URL.Path})
 	})
@@ -219,6 +230,9 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, handle handler) 
 		writeJSON(w, http.StatusInternalServerError, map[string]string{"message": err.Error()})
 		return
 	}
+	if s.forbidden(w, r, body) {
+		return
+	}
 	s.mu.Lock()
 	result, refused := handle(s, r, body)
 	s.mu.Unlock()
@@ -229,9 +243,6 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, handle handler) 
 	if versioned, ok := result.body.(withVersion); ok {
 		w.Header().Set("ETag", versioned.version)
 		result.body = versioned.body
-	}
-	if s.forbidden(w, r, body) {
-		return
 	}
 	switch body := result.body.(type) {
 	case nil:
@@ -270,6 +281,8 @@ type repository struct {
 	trees                        map[string]*tree
 	// protected are patterns of branch names.
 	protected []string
+	// retention is nil where there are no rules.
+	retention *retention
 	runs      []*actionRun
 }
 
@@ -281,8 +294,6 @@ type branch struct {
 }
 
 // commit is also its JSON form.
-	// retention is nil where there are no rules.
-	retention *retention
 type commit struct {
 	ID           string            `json:"id"`
 	Parents      []string          `json:"parents"`
@@ -297,7 +308,9 @@ type commit struct {
 // entry is one object. Two with the same content are the same to a merge or a
 // commit, but not to a tree's id, which knows where each is stored.
 type entry struct {
-	data     []byte
+	data []byte
+	// linked is where they are instead, of an object that went to the store by itself.
+	linked   *link
 	checksum string
 	address  string
 	modified int64
@@ -307,7 +320,7 @@ func same(a, b *entry) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.checksum == b.checksum && len(a.data) == len(b.data)
+	return a.checksum == b.checksum && a.size() == b.size()
 }
 
 // tree is immutable. Its id is the hash of what is in it, so equal trees are
@@ -747,8 +760,17 @@ func (s *Server) log(request *http.Request, _ []byte) (answer, *refuse) {
 }
 
 func (s *Server) upload(request *http.Request, body []byte) (answer, *refuse) {
+	s.objects++
+	sum := md5.Sum(body)
+	return s.stage(request, request.URL.Query().Get("path"), &entry{
+		data: body, checksum: hex.EncodeToString(sum[:]), address: fmt.Sprintf("data/%08d", s.objects), modified: time.Now().Unix(),
+	}, http.StatusCreated)
+}
+
+// stage makes an entry the uncommitted object of a path.
+func (s *Server) stage(request *http.Request, key string, e *entry, status int) (answer, *refuse) {
 	r, b, refused := s.branch(request)
-	name, key := request.PathValue("branch"), request.URL.Query().Get("path")
+	name := request.PathValue("branch")
 	switch {
 	case r != nil && b == nil:
 		return answer{}, refusef(http.StatusNotFound, "branch '%s' not found", name)
@@ -761,16 +783,13 @@ func (s *Server) upload(request *http.Request, body []byte) (answer, *refuse) {
 	case r.isProtected(name):
 		return answer{}, refusef(http.StatusForbidden, "cannot write to protected branch")
 	}
-	s.objects++
-	sum := md5.Sum(body)
-	e := &entry{data: body, checksum: hex.EncodeToString(sum[:]), address: fmt.Sprintf("data/%08d", s.objects), modified: time.Now().Unix()}
 	b.staging[key] = e
-	return answer{http.StatusCreated, e.show(key)}, nil
+	return answer{status, e.show(key)}, nil
 }
 
 func (e *entry) show(key string) any {
 	return map[string]any{
-		"path": key, "path_type": "object", "checksum": e.checksum, "size_bytes": len(e.data), "mtime": e.modified,
+		"path": key, "path_type": "object", "checksum": e.checksum, "size_bytes": e.size(), "mtime": e.modified,
 		"physical_address": "memory://" + e.address, "content_type": "application/octet-stream",
 	}
 }
@@ -848,7 +867,14 @@ func (s *Server) getObject(request *http.Request, _ []byte) (answer, *refuse) {
 	if e == nil {
 		return answer{}, refusef(http.StatusNotFound, "not found")
 	}
-	return answer{http.StatusOK, e.data}, nil
+	data := e.data
+	if e.linked != nil {
+		var there bool
+		if data, there = s.blocks[e.linked.key]; !there {
+			return answer{}, refusef(http.StatusGone, "No data")
+		}
+	}
+	return answer{http.StatusOK, data}, nil
 }
 
 func (s *Server) commit(request *http.Request, body []byte) (answer, *refuse) {
