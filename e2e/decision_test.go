@@ -127,7 +127,7 @@ func (f *fleet) rerunFrom(id txn.WorkflowID, reference txn.ReferenceName) {
 			f.t.Fatal(err)
 		}
 	}
-	if err := f.operator.Rerun(f.t.Context(), id, last(f.t, workflow, reference).ID); err != nil {
+	if err := f.operator.RerunPolled(f.t.Context(), id, last(f.t, workflow, reference).ID); err != nil {
 		f.t.Fatal(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,6 +47,14 @@ type fleet struct {
 	front string
 
 	stage, publish, cleanup *process
+
+	started *started
+}
+
+// started are the workflows that a test has started.
+type started struct {
+	mu  sync.Mutex
+	ids []txn.WorkflowID
 }
 
 // setup is what differs from one test's fleet to the next.
@@ -76,7 +85,7 @@ func newFleet(t testing.TB, files map[string]string) *fleet {
 // the repository's invariants are checked.
 func newFleetOf(t testing.TB, s setup) *fleet {
 	t.Helper()
-	f := &fleet{t: t, servers: stack.Require(t), domain: "e2e-" + uuid.NewString(), root: t.TempDir()}
+	f := &fleet{t: t, servers: stack.Require(t), domain: "e2e-" + uuid.NewString(), root: t.TempDir(), started: &started{}}
 	if len(s.lakeFS) > 0 {
 		own := stack.StartLakeFS(t, s.lakeFS...)
 		own.ConductorURL = f.servers.ConductorURL
@@ -86,6 +95,12 @@ func newFleetOf(t testing.TB, s setup) *fleet {
 	f.operator = conductortest.NewOperator(f.servers.ConductorURL, nil)
 	f.repo, f.first = lakefstest.NewRepository(t, f.lake, s.files, s.expect...)
 	f.allowed = cmp.Or(s.repositories, string(f.repo))
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		f.look(t.Context())
+	}()
+	t.Cleanup(func() { <-looked })
 
 	begin := func(name string, env ...string) *process {
 		if strings.Contains(s.without, name) {
@@ -278,33 +293,53 @@ func (f *fleet) start(name string, input map[string]any) txn.WorkflowID {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	f.started.mu.Lock()
+	defer f.started.mu.Unlock()
+	f.started.ids = append(f.started.ids, id)
 	return id
+}
+
+// look asks Conductor to look at each workflow of the test in which nothing has
+// happened since the last time. On its embedded queue Conductor's own sweeper
+// may leave a workflow alone for minutes, and whatever a test waits for, a task,
+// a request that is held or an end, waits for that.
+func (f *fleet) look(ctx context.Context) {
+	seen := map[txn.WorkflowID]string{}
+	for tick := time.NewTicker(4 * time.Second); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		f.started.mu.Lock()
+		ids := slices.Clone(f.started.ids)
+		f.started.mu.Unlock()
+		for _, id := range ids {
+			// What goes wrong here goes wrong again where the test itself asks.
+			workflow, err := f.conductor.Workflow(ctx, id)
+			if err != nil || workflow.Status.Terminal() {
+				continue
+			}
+			if now := describe(workflow); now != seen[id] {
+				seen[id] = now
+				continue
+			}
+			_ = f.operator.Decide(ctx, id)
+		}
+	}
 }
 
 // end waits for a workflow, and for the failure workflow it started, if any.
 func (f *fleet) end(id txn.WorkflowID) txn.Workflow {
 	f.t.Helper()
 	var workflow txn.Workflow
-	seen, since := "", time.Now()
-	eventually(f.t, 2*time.Minute, "workflow "+string(id)+" ends", func() (bool, string) {
+	eventually(f.t, 2*waitTime, "workflow "+string(id)+" ends", func() (bool, string) {
 		var err error
 		if workflow, err = f.conductor.Workflow(f.t.Context(), id); err != nil {
 			f.t.Fatal(err)
 		}
-		// Joins, loops and sub-workflows go on when the server looks at them again,
-		// which on its embedded queue may take minutes: ask it to, but only while
-		// nothing happens, for two looks at once are one too many for it.
-		now := describe(workflow)
-		switch {
-		case now != seen:
-			seen, since = now, time.Now()
-		case !workflow.Status.Terminal() && time.Since(since) > 3*time.Second:
-			since = time.Now()
-			if err := f.operator.Decide(f.t.Context(), id); err != nil {
-				f.t.Fatal(err)
-			}
-		}
-		return workflow.Status.Terminal(), now
+		return workflow.Status.Terminal(), describe(workflow)
 	})
 	if workflow.Status == txn.WorkflowFailed {
 		if cancelled := f.failureWorkflow(id); cancelled.Status != txn.WorkflowCompleted {
@@ -535,8 +570,8 @@ func publishedBy(taskType string, tasks []map[string]any) []map[string]any {
 }
 
 // waitTime is how long a test waits for something that takes a second when the
-// machine is idle.
-const waitTime = time.Minute
+// machine is idle. A machine that does much else takes a hundred times as long.
+const waitTime = 2 * time.Minute
 
 func decode(t testing.TB, raw json.RawMessage, into any) {
 	t.Helper()

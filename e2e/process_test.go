@@ -91,7 +91,7 @@ func (p *process) drain() {
 func (p *process) address() string {
 	p.t.Helper()
 	var address string
-	eventually(p.t, 30*time.Second, p.name+" says where it listens", func() (bool, string) {
+	eventually(p.t, waitTime, p.name+" says where it listens", func() (bool, string) {
 		for line := range strings.Lines(p.stderr()) {
 			var event struct {
 				Message string `json:"msg"`
@@ -131,7 +131,7 @@ func (p *process) get(path string) (int, string) {
 // ready waits until /readyz is 200.
 func (p *process) ready() {
 	p.t.Helper()
-	eventually(p.t, time.Minute, p.name+" is ready", func() (bool, string) {
+	eventually(p.t, waitTime, p.name+" is ready", func() (bool, string) {
 		status, body := p.get("/readyz")
 		return status == http.StatusOK, body
 	})
@@ -140,7 +140,7 @@ func (p *process) ready() {
 // notReady waits until /readyz is 503 and says all of the sentences.
 func (p *process) notReady(sentences ...string) {
 	p.t.Helper()
-	eventually(p.t, time.Minute, p.name+" says why it is not ready", func() (bool, string) {
+	eventually(p.t, waitTime, p.name+" says why it is not ready", func() (bool, string) {
 		status, body := p.get("/readyz")
 		for _, sentence := range sentences {
 			if !strings.Contains(body, sentence) {

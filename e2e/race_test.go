@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"perago/pkg/fault"
 	"perago/pkg/fence"
@@ -90,21 +89,8 @@ func (f *fleet) race(publishers []*fronted, names []string, round int, hard bool
 		ids[i] = f.start(name, map[string]any{"workspace": f.workspace(head)})
 	}
 	held := 0
-	for i, hold := range holds {
-		eventually(f.t, waitTime, fmt.Sprintf("the merge of publisher %d is held", i), func() (bool, string) {
-			select {
-			case <-hold.Arrived():
-				return true, ""
-			case <-time.After(5 * time.Second):
-			}
-			// Conductor may leave a workflow alone for minutes: ask it to look.
-			for _, id := range ids {
-				if err := f.operator.Decide(f.t.Context(), id); err != nil {
-					f.t.Fatal(err)
-				}
-			}
-			return false, ""
-		})
+	for _, hold := range holds {
+		hold.Wait(f.t, waitTime)
 		held++
 	}
 	if f.head() != head {

@@ -99,7 +99,7 @@ func TestOtherContentSupersedes(t *testing.T) {
 			}
 			content = map[string]string{"a": "3", "keep": "k", "only the second": "y"}
 			next := start(t, "publish-worker", f.env(publishEnv)...)
-			if err := f.operator.Rerun(t.Context(), id, last(t, workflow, "prepare").ID); err != nil {
+			if err := f.operator.RerunPolled(t.Context(), id, last(t, workflow, "prepare").ID); err != nil {
 				t.Fatal(err)
 			}
 			workflow = f.end(id)
@@ -184,7 +184,7 @@ func TestLateCompletionOfAReplacedStageIsRefused(t *testing.T) {
 	}
 	live := f.behind("stage-worker", f.stageEnv()...)
 	writing := live.lake.Hold(fault.Match{Method: http.MethodPost, Path: "/branches"})
-	if err := f.operator.Rerun(t.Context(), id, task.ID); err != nil {
+	if err := f.operator.RerunPolled(t.Context(), id, task.ID); err != nil {
 		t.Fatal(err)
 	}
 	writing.Wait(t, waitTime)

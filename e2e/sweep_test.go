@@ -548,14 +548,11 @@ func TestSweepsAndACleanupAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleetOf(t, setup{files: map[string]string{"data/a": "0"}, without: "stage-worker publish-worker cleanup-worker"})
 	id := f.terminatedStage()
-	branch := f.orphan(txn.ConductorIdentity(f.domain), id, 48*time.Hour)
 	var workers []*fronted
 	var held []*fault.Hold
 	for _, sweeps := range []string{briefSweep, briefSweep, "PERAGO_SWEEP_INTERVAL=0s"} {
-		// No sweep has begun before its hold is there: the first one waits half a second
-		// from the start, the others' branch would be gone.
 		p := f.behind("cleanup-worker", sweeps)
-		held = append(held, p.lake.Hold(fault.Match{Method: http.MethodDelete, Path: string(branch)}))
+		held = append(held, p.lake.Hold(fault.Match{Method: http.MethodDelete, Path: "/branches/"}))
 		workers = append(workers, p)
 	}
 	// The workers that only sweep must not take the cleanup.
@@ -565,6 +562,8 @@ func TestSweepsAndACleanupAtOnce(t *testing.T) {
 		gate.Close()
 		gates = append(gates, gate)
 	}
+	// The branch comes last: no sweep deletes it before its hold is there.
+	branch := f.orphan(txn.ConductorIdentity(f.domain), id, 48*time.Hour)
 	cancel := f.start("perago_cancel", map[string]any{"workflowId": id})
 	for _, hold := range held {
 		hold.Wait(t, waitTime)

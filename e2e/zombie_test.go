@@ -105,7 +105,7 @@ type action struct {
 var (
 	rerun = action{name: "rerun", sameTask: true, polls: 2, take: func(r *trial) {
 		r.must(r.operator.Terminate(r.t.Context(), r.id, "an operator stops it"))
-		r.must(r.operator.Rerun(r.t.Context(), r.id, r.task.ID))
+		r.must(r.operator.RerunPolled(r.t.Context(), r.id, r.task.ID))
 	}}
 	// Somebody fails the task by hand, the failure workflow cleans up, and then the
 	// operator retries.

@@ -194,7 +194,7 @@ func (l *lane) rerun(ctx context.Context, id txn.WorkflowID) error {
 	if user == nil {
 		return fmt.Errorf("no user task in %s", describe(workflow))
 	}
-	return l.operator.Rerun(ctx, id, user.ID)
+	return l.operator.RerunPolled(ctx, id, user.ID)
 }
 
 func (m *member) forget() {

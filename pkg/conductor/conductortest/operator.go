@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"perago/pkg/txn"
 )
@@ -109,6 +111,74 @@ func (o *Operator) Restart(ctx context.Context, id txn.WorkflowID) error {
 // Rerun runs the workflow again from one task, which keeps its id.
 func (o *Operator) Rerun(ctx context.Context, id txn.WorkflowID, from txn.TaskID) error {
 	return o.act(ctx, http.MethodPost, "/workflow/"+string(id)+"/rerun", map[string]any{"reRunFromTaskId": from})
+}
+
+// RerunPolled is Rerun until it took hold. Conductor puts the task back into its
+// queue before it has written that the task is scheduled: a worker that polls in
+// between is told nothing, the task leaves the queue as one that has ended, and
+// nobody ever gets it. A look at the workflow in between ends the workflow again.
+// Both are rare; an operator who sees them does what this does, and reruns again.
+func (o *Operator) RerunPolled(ctx context.Context, id txn.WorkflowID, from txn.TaskID) error {
+	const reruns, looks, between = 5, 30, 100 * time.Millisecond
+	for range reruns {
+		if err := o.Rerun(ctx, id, from); err != nil {
+			return err
+		}
+		for range looks {
+			held, err := o.tookHold(ctx, from)
+			if held || err != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(between):
+			}
+		}
+		// Nothing waits for it: it may be over already, and then this is refused.
+		if err := o.Terminate(ctx, id, "the rerun did not take hold"); err != nil {
+			var refused *StatusError
+			if !errors.As(err, &refused) {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("%d reruns of workflow %s from task %s, and none took hold", reruns, id, from)
+}
+
+// tookHold says whether a task is in its queue, or with a worker, or done.
+func (o *Operator) tookHold(ctx context.Context, id txn.TaskID) (bool, error) {
+	var task struct {
+		Status txn.TaskStatus `json:"status"`
+		Type   txn.TaskType   `json:"taskType"`
+		Domain string         `json:"domain"`
+	}
+	if err := o.read(ctx, "/tasks/"+string(id), &task); err != nil {
+		return false, err
+	}
+	if task.Status != txn.TaskScheduled {
+		return task.Status != txn.TaskCanceled, nil
+	}
+	waiting := map[string]int{}
+	if err := o.read(ctx, "/tasks/queue/all", &waiting); err != nil {
+		return false, err
+	}
+	queue := string(task.Type)
+	if task.Domain != "" {
+		queue = task.Domain + ":" + queue
+	}
+	return waiting[queue] > 0, nil
+}
+
+func (o *Operator) read(ctx context.Context, path string, into any) error {
+	answer, err := o.Do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	if answer.Status >= 300 {
+		return &StatusError{http.MethodGet, path, answer}
+	}
+	return json.Unmarshal(answer.Body, into)
 }
 
 func (o *Operator) act(ctx context.Context, method, path string, body any) error {
