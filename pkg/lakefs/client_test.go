@@ -170,6 +170,18 @@ var calls = []struct {
 		_, _, err := c.retention(ctx, repo, main)
 		return err
 	}},
+	{getConfig, `{"storage_config":{"blockstore_type":"s3","pre_sign_support":true}}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.signs(ctx)
+		return err
+	}},
+	{signAddress, `{"physical_address":"s3://bucket/x","presigned_url":"http://store.test/x?s=1"}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.address(ctx, repo, main, "p")
+		return err
+	}},
+	{linkAddress, `{"path":"p","path_type":"object","size_bytes":1,"checksum":"x"}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.link(ctx, repo, main, "p", address{physical: "s3://bucket/x"}, "x", 1)
+		return err
+	}},
 	{createRepository, `{"id":"repo"}`, 201, func(ctx context.Context, c *Client) error {
 		return c.CreateRepository(ctx, repo, "local://repo", main)
 	}},

@@ -109,28 +109,43 @@ func (c *Client) ReadObject(ctx context.Context, repo txn.Repository, ref txn.Co
 // a content that cannot be read, or is not of its size, is an error without a
 // class.
 func (c *Client) Upload(ctx context.Context, repo txn.Repository, branch txn.Branch, path string, from txn.Content) (txn.Object, error) {
-	if err := errors.Join(checkRepository(repo), checkBranch(branch)); err != nil {
+	if err := checkUpload(repo, branch, path); err != nil {
 		return txn.Object{}, err
 	}
-	if !utf8.ValidString(path) {
-		// lakeFS would take it and show another name for it.
-		return txn.Object{}, fmt.Errorf("upload %q: a path that is not valid UTF-8: %w", path, txn.ErrRefused)
-	}
 	var object txn.Object
-	err := c.do(ctx, &call{operation: uploadObject, want: http.StatusCreated, content: &content{Content: from}, decode: asJSON(func(r objectRecord) (err error) {
-		if r.Path != path {
-			return fmt.Errorf("uploaded %q, the answer names %q", path, r.Path)
-		}
-		object, err = r.object()
-		return err
-	})}, func(ctx context.Context) (*http.Response, error) {
+	err := c.do(ctx, &call{operation: uploadObject, want: http.StatusCreated, content: &content{Content: from}, decode: uploaded(path, &object)}, func(ctx context.Context) (*http.Response, error) {
 		return c.api.UploadObjectWithBody(ctx, string(repo), string(branch),
-			&apigen.UploadObjectParams{Path: path}, "application/octet-stream", nil)
+			&apigen.UploadObjectParams{Path: path}, octets, nil)
 	})
 	if err != nil {
 		return txn.Object{}, fmt.Errorf("upload %s: %w", path, err)
 	}
 	return object, nil
+}
+
+// octets is the content type of everything that is uploaded.
+const octets = "application/octet-stream"
+
+func checkUpload(repo txn.Repository, branch txn.Branch, path string) error {
+	if err := errors.Join(checkRepository(repo), checkBranch(branch)); err != nil {
+		return err
+	}
+	if !utf8.ValidString(path) {
+		// lakeFS would take it and show another name for it.
+		return fmt.Errorf("upload %q: a path that is not valid UTF-8: %w", path, txn.ErrRefused)
+	}
+	return nil
+}
+
+// uploaded reads what lakeFS says it stored under path.
+func uploaded(path string, object *txn.Object) func([]byte) error {
+	return asJSON(func(r objectRecord) (err error) {
+		if r.Path != path {
+			return fmt.Errorf("uploaded %q, the answer names %q", path, r.Path)
+		}
+		*object, err = r.object()
+		return err
+	})
 }
 
 // mostDeletes is lakeFS's bound on the paths of one bulk delete.

@@ -31,6 +31,9 @@ const (
 	diffBranch       operation = "diff branch"
 	getRetention     operation = "get retention rules"
 	askPermission    operation = "ask for a permission"
+	getConfig        operation = "get configuration"
+	signAddress      operation = "sign address"
+	linkAddress      operation = "link address"
 )
 
 // once holds the operations that are not idempotent: done twice is not done
@@ -66,6 +69,9 @@ var repeated = map[operation]bool{
 	getRetention:     true,
 	importStatus:     true,
 	uploadObject:     true,
+	getConfig:        true,
+	signAddress:      true,
+	linkAddress:      true,
 	deleteObjects:    true,
 	deleteBranch:     true,
 }

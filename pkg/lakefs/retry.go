@@ -62,14 +62,21 @@ func mayRepeat(ctx context.Context, response *http.Response, err error) (bool, e
 	if !passing(response.StatusCode) {
 		return false, nil
 	}
-	if wait, asked := retryAfter(response); asked {
-		deadline, bounded := ctx.Deadline()
-		if wait > longestRetryAfter || bounded && time.Until(deadline) < wait {
-			return false, nil
-		}
+	if !worthWaiting(ctx, response) {
+		return false, nil
 	}
 	c.last = c.answered(response, nil)
 	return true, nil
+}
+
+// worthWaiting reports whether the time that an answer asks for can be given.
+func worthWaiting(ctx context.Context, response *http.Response) bool {
+	if response == nil {
+		return true
+	}
+	wait, asked := retryAfter(response)
+	deadline, bounded := ctx.Deadline()
+	return !asked || wait <= longestRetryAfter && (!bounded || time.Until(deadline) >= wait)
 }
 
 // passing are the statuses that another moment may change.

@@ -69,6 +69,7 @@ func (e *execution) uploadOne(ctx context.Context, branch txn.Branch, entry proj
 			}
 			return sent.restart(limited(ctx, file, e.UploadRate)), nil
 		},
+		Sum: sent.sum,
 	})
 	if err != nil {
 		return err

@@ -33,9 +33,10 @@ type Object struct {
 	Path string
 	// Size is in bytes.
 	Size int64
-	// Checksum is what lakeFS says: 32 hex digits of MD5 for an object uploaded
-	// through lakeFS, another form (quoted, with -N) for imported, multipart and
-	// pre-signed ones, which cannot be compared with a local file.
+	// Checksum is what lakeFS says: 32 hex digits of MD5 for an object that this
+	// project uploaded, what the store says of an imported one, and whatever another
+	// uploader told it. In another form (with -N behind it) it cannot be compared
+	// with a local file.
 	Checksum string
 }
 
@@ -52,6 +53,9 @@ type Content struct {
 	// Size is in bytes and is sent as Content-Length.
 	Size int64
 	Open func() (io.ReadCloser, error)
+	// Sum is the MD5, in hex, of what the latest opening has given so far. It is
+	// asked for after that was sent whole; nil where nobody keeps it.
+	Sum func() string
 }
 
 // Merge is one squash merge of a commit, by its full id, into a branch.
