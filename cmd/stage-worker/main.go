@@ -24,6 +24,7 @@ var (
 	_ worker.Conductor = (*conductor.Client)(nil)
 	_ stage.Lake       = lakefs.Settling{}
 	_ checkout.Lake    = (*lakefs.Client)(nil)
+	_ worker.TaskLog   = (*conductor.Client)(nil)
 	_ checkout.Attempt = (*worker.Attempt)(nil)
 	_ stage.Attempt    = (*worker.Attempt)(nil)
 
@@ -104,6 +105,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 	}
 	return worker.Parts{
 		Conductor: server, ConductorURL: config.Conductor.ServerURL,
+		ProgressInterval: config.Stage.ProgressInterval, TaskLog: server,
 		Handler: func(taskType txn.TaskType) worker.Handler {
 			switch {
 			case taskType.IsStage():

@@ -54,8 +54,9 @@ func child(arguments []string) error {
 // always is an attempt that is current.
 type always struct{}
 
-func (always) Current(context.Context) error { return nil }
-func (always) Phase(string) func()           { return func() {} }
+func (always) Current(context.Context) error      { return nil }
+func (always) Phase(string) func()                { return func() {} }
+func (always) Expect(int, int64) func(int, int64) { return func(int, int64) {} }
 
 // workflow is whose directory the files are in.
 const workflow = txn.WorkflowID("00000000-0000-4000-8000-000000000001")

@@ -275,6 +275,7 @@ var counters = map[string]string{
 	"perago_task_outcomes_total": "TaskOutcome", "perago_fence_rejections_total": "FenceRejection",
 	"perago_publish_outcomes_total": "PublishOutcome", "perago_merge_duration_seconds": "Merged",
 	"perago_phase_duration_seconds": "Phase", "perago_staged_objects_total": "Staged", "perago_staged_bytes_total": "StagedBytes",
+	"perago_progress_objects_total": "Progress", "perago_progress_bytes_total": "Progress",
 	"perago_staging_branches": "StagingBranches", "perago_in_doubt_total": "InDoubt", "perago_abandoned_total": "Abandoned",
 	"perago_lease_lost_total": "LeaseLost", "perago_late_landing_total": "LateLanding",
 	"perago_branch_decisions_total": "BranchDecided", "perago_workspace_directories_total": "DirectoryDecided",

@@ -26,7 +26,10 @@ type weakness struct {
 }
 
 // attempt is what all three use cases need of the worker.
-type attempt interface{ publish.Attempt }
+type attempt interface {
+	publish.Attempt
+	Expect(objects int, bytes int64) (done func(objects int, bytes int64))
+}
 
 func (w weakness) conductor(p *conductorPort) worker.Conductor {
 	if w.ofConductor == nil {

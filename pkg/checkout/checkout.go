@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"path/filepath"
 
 	"perago/pkg/projection"
 	"perago/pkg/txn"
@@ -32,6 +31,11 @@ type Attempt interface {
 	Current(ctx context.Context) error
 	// Phase times a part of the work until the returned function is called.
 	Phase(name string) (end func())
+	// Expect says how much there is to do in the phase that began last; 0 is not
+	// known. done adds to what has been done of it, from any goroutine and for each
+	// piece that arrives, so it only counts; bytes below 0 take back those of a try
+	// that is repeated.
+	Expect(objects int, bytes int64) (done func(objects int, bytes int64))
 }
 
 // Downloader runs perago_checkout tasks. It keeps no state between them.
@@ -82,45 +86,57 @@ func (d *Downloader) Run(ctx context.Context, task txn.Task, attempt Attempt) (R
 	if err != nil {
 		return Result{}, err
 	}
+	return run.run(ctx)
+}
 
-	end = attempt.Phase("list")
-	objects, err := run.list(ctx)
+// run lists, asks the guardrails, and downloads.
+func (e *execution) run(ctx context.Context) (Result, error) {
+	end := e.attempt.Phase("list")
+	objects, err := e.list(ctx)
 	end()
 	if err != nil {
 		return Result{}, err
 	}
-	if violations := run.guardrails.Check(paths(objects)); len(violations) > 0 {
+	if violations := e.guardrails.Check(paths(objects)); len(violations) > 0 {
 		// The input ref does not change, so neither would another attempt.
 		violated := &projection.GuardrailError{Violations: violations}
-		return Result{Violations: violations}, txn.Terminalf("", "%s at %s does not hold the %v", run.input.Prefix, run.input.Workspace.Ref.Short(), violated)
+		return Result{Violations: violations}, txn.Terminalf("", "%s at %s does not hold the %v", e.input.Prefix, e.input.Workspace.Ref.Short(), violated)
 	}
 
-	end = attempt.Phase("download")
-	err = run.download(ctx, objects)
+	end = e.attempt.Phase("download")
+	err = e.download(ctx, objects)
 	end()
 	if err == nil {
-		err = attempt.Current(ctx)
+		err = e.attempt.Current(ctx)
 	}
 	if err != nil {
-		return Result{}, run.discard(err)
+		return Result{}, e.discard(err)
 	}
-	result := Result{Workspace: run.input.Workspace, Checkout: Checkout{Directory: run.directory(), Objects: len(objects)}}
-	for _, object := range objects {
-		result.Checkout.Bytes += object.Size
-	}
-	return result, nil
+	return Result{
+		Workspace: e.input.Workspace,
+		Checkout:  Checkout{Directory: e.destination.path(), Objects: len(objects), Bytes: size(objects)},
+	}, nil
 }
 
 // execution is one run of an attempt.
 type execution struct {
 	*Downloader
-	input      txn.CheckoutInput
-	guardrails projection.Guardrails
-	workflow   string
-	// name is of the directory below the workflow's.
-	name string
-	// made says that the directory is there, and this execution's.
-	made bool
+	attempt     Attempt
+	input       txn.CheckoutInput
+	guardrails  projection.Guardrails
+	destination destination
+	// downloaded counts what arrives.
+	downloaded func(objects int, bytes int64)
+}
+
+// destination is the directory that is filled. It is nobody else's.
+type destination interface {
+	// path is absolute.
+	path() string
+	create() (*os.Root, error)
+	// discard removes what create made, and what was put into it. It does nothing
+	// when nothing was made.
+	discard() error
 }
 
 // prepare checks the input whole, asks the fence, and requires that the input
@@ -130,7 +146,7 @@ func (d *Downloader) prepare(ctx context.Context, task txn.Task, attempt Attempt
 	if err != nil {
 		return nil, err
 	}
-	run := &execution{Downloader: d, input: input, workflow: string(task.Workflow)}
+	run := &execution{Downloader: d, attempt: attempt, input: input}
 	if run.guardrails, err = projection.NewGuardrails(input.Guardrails); err != nil {
 		return nil, err
 	}
@@ -141,21 +157,21 @@ func (d *Downloader) prepare(ctx context.Context, task txn.Task, attempt Attempt
 	if err != nil {
 		return nil, err
 	}
-	run.name = fmt.Sprintf("checkout-%s-%s", task.ID, id)
-	for _, segment := range []string{run.workflow, run.name} {
+	own := &taskDirectory{root: d.Root, workflow: string(task.Workflow), name: fmt.Sprintf("checkout-%s-%s", task.ID, id)}
+	for _, segment := range []string{own.workflow, own.name} {
 		if err := checkName(segment); err != nil {
 			return nil, txn.Terminalf("", "the ids of the workflow and the task make no name of a directory: %v", err)
 		}
 	}
-	_, err = d.Lake.Commit(ctx, input.Workspace.Repository, input.Workspace.Ref)
-	if err := input.Workspace.InputError(err); err != nil {
-		return nil, err
-	}
-	return run, nil
+	run.destination = own
+	return run, run.readInput(ctx)
 }
 
-// directory is the absolute path of what is downloaded.
-func (e *execution) directory() string { return filepath.Join(e.Root.Name(), e.workflow, e.name) }
+// readInput requires that the input ref exists.
+func (e *execution) readInput(ctx context.Context) error {
+	_, err := e.Lake.Commit(ctx, e.input.Workspace.Repository, e.input.Workspace.Ref)
+	return e.input.Workspace.InputError(err)
+}
 
 // expired makes the end of an input's data what it is: no attempt will find it
 // again.

@@ -33,6 +33,8 @@ const workflow = txn.WorkflowID("0b4a7d26-7f6e-4a54-9d8d-0e1f2a3b4c5d")
 
 type attempt struct {
 	checks int
+	phase  string
+	counts map[string]*count
 	on     func(check int) error
 }
 
@@ -44,7 +46,47 @@ func (a *attempt) Current(context.Context) error {
 	return a.on(a.checks)
 }
 
-func (a *attempt) Phase(string) func() { return func() {} }
+func (a *attempt) Phase(name string) func() {
+	if a.counts == nil {
+		a.counts = map[string]*count{}
+	}
+	a.counts[name] = &count{}
+	a.phase = name
+	return func() { a.phase = "" }
+}
+
+func (a *attempt) Expect(objects int, bytes int64) func(int, int64) {
+	c := a.counts[a.phase]
+	c.objectsTotal, c.bytesTotal = objects, bytes
+	return func(objects int, bytes int64) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.objects, c.bytes = c.objects+objects, c.bytes+bytes
+		c.most = max(c.most, c.bytes)
+	}
+}
+
+// check holds the progress of a whole download to what it is of.
+func (a *attempt) check(t *testing.T, objects int, bytes int64) {
+	t.Helper()
+	list, download := a.counts["list"], a.counts["download"]
+	if list.objects != objects || list.objectsTotal != 0 {
+		t.Errorf("list counted %d of %d objects, want %d of a number that is not known", list.objects, list.objectsTotal, objects)
+	}
+	if download.objects != objects || download.objectsTotal != objects || download.bytes != bytes || download.bytesTotal != bytes || download.most > bytes {
+		t.Errorf("download counted %d of %d objects, %d of %d bytes (at most %d); want %d and %d of as many",
+			download.objects, download.objectsTotal, download.bytes, download.bytesTotal, download.most, objects, bytes)
+	}
+}
+
+// count is the progress of a phase.
+type count struct {
+	mu                    sync.Mutex
+	objects, objectsTotal int
+	bytes, bytesTotal     int64
+	// most is the most bytes that were done at any time.
+	most int64
+}
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
@@ -170,6 +212,7 @@ func TestDownloadsExactlyTheProjection(t *testing.T) {
 	if diff := cmp.Diff(odd, tree(t, c.Directory)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
+	a.check(t, len(odd), int64(bytes))
 	// Where the next stage may take files from, and no other user's directory.
 	if relative, err := txn.SourceDirectory(b.root, workflow, c.Directory); err != nil || !strings.HasPrefix(relative, string(workflow)+"/checkout-t1-") {
 		t.Errorf("%s, %v", relative, err)
@@ -408,10 +451,13 @@ func TestCutDownloadIsRepeated(t *testing.T) {
 		}
 		return response, nil
 	}
-	result, err := b.downloader.Run(t.Context(), b.task(nil), &attempt{})
+	a := &attempt{}
+	result, err := b.downloader.Run(t.Context(), b.task(nil), a)
 	if err != nil || asked != 3 {
 		t.Fatalf("%v after %d tries", err, asked)
 	}
+	// What a cut try brought is taken back.
+	a.check(t, 1, 1_000_000)
 	if got := tree(t, result.Checkout.Directory)["big"]; got != content {
 		t.Errorf("%d bytes, want the %d that lakeFS holds", len(got), len(content))
 	}

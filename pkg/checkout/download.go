@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -20,7 +19,7 @@ import (
 // download makes the directory and all files in it. The first failure cancels
 // the rest.
 func (e *execution) download(ctx context.Context, objects []object) error {
-	directory, err := e.create()
+	directory, err := e.destination.create()
 	if err != nil {
 		return err
 	}
@@ -28,6 +27,7 @@ func (e *execution) download(ctx context.Context, objects []object) error {
 	if err := makeDirectories(directory, objects); err != nil {
 		return err
 	}
+	e.downloaded = e.attempt.Expect(len(objects), size(objects))
 	downloads, downloading := errgroup.WithContext(ctx)
 	downloads.SetLimit(max(e.Concurrency, 1))
 	for _, one := range objects {
@@ -47,59 +47,12 @@ func (e *execution) download(ctx context.Context, objects []object) error {
 	return ctx.Err()
 }
 
-// create makes the execution's directory below the workflow's, which a user's
-// worker may have made already. It is made where it was looked at: a link in the
-// place of the workflow's directory would lead into another workflow's.
-func (e *execution) create() (*os.Root, error) {
-	if err := e.Root.Mkdir(e.workflow, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make the workflow's directory: %w", err)
-	}
-	parent, err := e.openWorkflow()
-	if err != nil {
-		return nil, err
-	}
-	defer parent.Close()
-	if err := parent.Mkdir(e.name, 0o777); err != nil {
-		return nil, fmt.Errorf("make the directory of the checkout: %w", err)
-	}
-	e.made = true
-	return parent.OpenRoot(e.name)
-}
-
-func (e *execution) openWorkflow() (*os.Root, error) {
-	seen, err := e.Root.Lstat(e.workflow)
-	if err != nil {
-		return nil, err
-	}
-	if !seen.IsDir() {
-		return nil, fmt.Errorf("%s in the workspace root is not a directory", e.workflow)
-	}
-	// With "/." it is opened as a directory or not at all.
-	parent, err := e.Root.OpenRoot(e.workflow + "/.")
-	if err != nil {
-		return nil, err
-	}
-	if now, err := parent.Stat("."); err != nil || !os.SameFile(seen, now) {
-		parent.Close()
-		return nil, errors.Join(fmt.Errorf("%s in the workspace root is another directory now", e.workflow), err)
-	}
-	return parent, nil
-}
-
 // discard removes what an execution could not complete, because a disk that is
 // full would stay full for the next one. Nobody was told the directory's name. It
 // gives the error back, with what stood in the way.
 func (e *execution) discard(err error) error {
-	if !e.made {
-		return err
-	}
-	parent, failed := e.openWorkflow()
-	if failed == nil {
-		failed = parent.RemoveAll(e.name)
-		parent.Close()
-	}
-	if failed != nil {
-		return fmt.Errorf("%w; what was downloaded stays in %s: %w", err, e.directory(), failed)
+	if failed := e.destination.discard(); failed != nil {
+		return fmt.Errorf("%w; what was downloaded stays in %s: %w", err, e.destination.path(), failed)
 	}
 	return err
 }
@@ -162,6 +115,12 @@ const copyBuffer = 256 << 10
 // lakeFS says it holds. cut says that the bytes stopped coming, so that the same
 // may be tried again.
 func (e *execution) fetch(ctx context.Context, file *os.File, one object) (cut bool, err error) {
+	arrived := int64(0)
+	defer func() {
+		if err != nil {
+			e.downloaded(0, -arrived)
+		}
+	}()
 	body, err := e.Lake.ReadObject(ctx, e.input.Workspace.Repository, e.input.Workspace.Ref, one.Path)
 	if err != nil {
 		return false, e.expired(err)
@@ -170,7 +129,7 @@ func (e *execution) fetch(ctx context.Context, file *os.File, one object) (cut b
 	sum := md5.New()
 	buffer := make([]byte, min(copyBuffer, max(one.Size, 0)+1))
 	// One byte more than there should be, to see that there is none.
-	n, err := io.CopyBuffer(io.MultiWriter(file, sum), io.LimitReader(body, one.Size+1), buffer)
+	n, err := io.CopyBuffer(io.MultiWriter(file, sum), io.LimitReader(&countedReader{body, &arrived, e.downloaded}, one.Size+1), buffer)
 	switch {
 	case err != nil:
 		return errors.Is(err, txn.ErrRetryable), err
@@ -180,5 +139,20 @@ func (e *execution) fetch(ctx context.Context, file *os.File, one object) (cut b
 	if got := hex.EncodeToString(sum.Sum(nil)); projection.IsMD5(one.Checksum) && got != one.Checksum {
 		return true, fmt.Errorf("MD5 %s arrived, lakeFS holds %s", got, one.Checksum)
 	}
+	e.downloaded(1, 0)
 	return false, nil
+}
+
+// countedReader counts what is read, as it is read.
+type countedReader struct {
+	io.Reader
+	read  *int64
+	count func(objects int, bytes int64)
+}
+
+func (r *countedReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	*r.read += int64(n)
+	r.count(0, int64(n))
+	return n, err
 }

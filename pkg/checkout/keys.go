@@ -27,11 +27,21 @@ func paths(objects []object) iter.Seq[string] {
 	}
 }
 
+// size is that of all objects together, in bytes.
+func size(objects []object) int64 {
+	sum := int64(0)
+	for _, one := range objects {
+		sum += one.Size
+	}
+	return sum
+}
+
 // list reads the whole projection and refuses what has no form on a file system.
 func (e *execution) list(ctx context.Context) ([]object, error) {
 	var all []object
 	var keys keyChecker
 	workspace, prefix := e.input.Workspace, e.input.Prefix
+	listed := e.attempt.Expect(0, 0)
 	for remote, err := range e.Lake.Objects(ctx, workspace.Repository, workspace.Ref, prefix) {
 		if err != nil {
 			return nil, e.expired(fmt.Errorf("list %s at %s: %w", prefix, workspace.Ref.Short(), err))
@@ -43,6 +53,7 @@ func (e *execution) list(ctx context.Context) ([]object, error) {
 		if err := keys.check(local); err != nil {
 			return nil, txn.Terminalf("prefix", "the object %q cannot be a file: %v; nothing was downloaded, remove the object from the branch or choose another prefix", remote.Path, err)
 		}
+		listed(1, 0)
 		all = append(all, object{Object: remote, local: local})
 	}
 	return all, nil

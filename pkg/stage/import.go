@@ -51,7 +51,7 @@ func (e *execution) importOnto(ctx context.Context) (txn.Commit, error) {
 			return txn.Commit{}, err
 		}
 		end := e.attempt.Phase("import")
-		commit, err := e.Lake.Import(ctx, e.repository(), e.staged.StagingBranch, e.input.Import, e.input.Prefix, e.message(), e.metadata())
+		commit, err := e.Lake.Import(ctx, e.repository(), e.staged.StagingBranch, e.input.Import, e.input.Prefix, e.labels.message(e), e.labels.metadata(e))
 		end()
 		if err == nil || !fresh || !errors.Is(err, txn.ErrUnknownOutcome) || ctx.Err() != nil {
 			return commit, err

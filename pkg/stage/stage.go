@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -44,6 +45,11 @@ type Attempt interface {
 	Current(ctx context.Context) error
 	// Phase times a part of the work until the returned function is called.
 	Phase(name string) (end func())
+	// Expect says how much there is to do in the phase that began last; 0 is not
+	// known. done adds to what has been done of it, from any goroutine and for each
+	// piece that is read, so it only counts; bytes below 0 take back those of a try
+	// that is repeated.
+	Expect(objects int, bytes int64) (done func(objects int, bytes int64))
 }
 
 // Config is the stage worker's own configuration.
@@ -52,6 +58,8 @@ type Config struct {
 	UploadConcurrency int      `env:"PERAGO_UPLOAD_CONCURRENCY,default=64" desc:"Uploads at once, or downloads of a checkout, for each task; a file of more than 256 KiB counts for several, up to an eighth of them"`
 	UploadRateLimit   int64    `env:"PERAGO_UPLOAD_RATE_LIMIT,default=0" desc:"Bytes per second that all uploads of the process together may send; 0 is no limit"`
 	AllowedImports    []string `env:"PERAGO_ALLOWED_IMPORTS,default=*" desc:"Object-store prefixes that a task may import from, as URIs separated by commas; * allows all that lakeFS can read, none allows nothing"`
+	// ProgressInterval is that of checkouts, too.
+	ProgressInterval time.Duration `env:"PERAGO_PROGRESS_INTERVAL,default=30s" desc:"How often a stage or a checkout that takes long says how far it is: in the log, and less often in Conductor's log of the task; 0s is never"`
 }
 
 // Validate reports every fault of the configuration.
@@ -69,6 +77,9 @@ func (c Config) Validate() []error {
 	}
 	if c.UploadRateLimit < 0 || c.UploadRateLimit > 0 && c.UploadRateLimit < mostAtOnce {
 		faults = append(faults, fmt.Errorf("PERAGO_UPLOAD_RATE_LIMIT is %d; it must be 0 for no limit, or at least %d bytes per second", c.UploadRateLimit, mostAtOnce))
+	}
+	if c.ProgressInterval != 0 && (c.ProgressInterval < time.Second || c.ProgressInterval > time.Hour) {
+		faults = append(faults, fmt.Errorf("PERAGO_PROGRESS_INTERVAL is %s; it must be 0s for never, or between 1s and 1h", c.ProgressInterval))
 	}
 	if _, err := txn.ParseImportList(c.AllowedImports); err != nil {
 		faults = append(faults, fmt.Errorf("PERAGO_ALLOWED_IMPORTS is not usable: %w", err))
@@ -129,7 +140,7 @@ func (r Result) Output() map[string]any {
 // reference.
 func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Result, error) {
 	end := attempt.Phase("validate")
-	run, err := s.prepare(ctx, task, attempt)
+	run, err := s.begin(attempt).prepare(ctx, task)
 	end()
 	if err != nil {
 		return Result{}, err
@@ -146,6 +157,27 @@ func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Resul
 
 // runDirectory is Try from the files of a directory.
 func (e *execution) runDirectory(ctx context.Context) (Result, error) {
+	entries, plan, violations, err := e.compare(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	if len(violations) > 0 {
+		return refused(violations)
+	}
+	if plan.Empty() {
+		e.staged.NoOp = true
+		return e.finish(ctx)
+	}
+	if err := e.apply(ctx, entries, plan); err != nil {
+		return Result{}, err
+	}
+	return e.finish(ctx)
+}
+
+// compare finds what has to change for the projection to be the directory, and
+// whether the guardrails hold. It writes nothing.
+func (e *execution) compare(ctx context.Context) ([]projection.Entry, projection.Plan, []projection.Violation, error) {
+	none := projection.Plan{}
 	remote, stop := ahead(ctx, func(ctx context.Context) iter.Seq2[txn.Object, error] {
 		return e.Lake.Objects(ctx, e.repository(), e.staged.InputRef, e.input.Prefix)
 	})
@@ -154,51 +186,36 @@ func (e *execution) runDirectory(ctx context.Context) (Result, error) {
 	entries, err := projection.Scan(ctx, e.Root, e.directory)
 	end()
 	if err != nil {
-		return Result{}, fmt.Errorf("scan %s: %w", e.input.Directory, err)
+		return nil, none, nil, fmt.Errorf("scan %s: %w", e.input.Directory, err)
 	}
 	if len(entries) == 0 && !e.input.AllowEmpty {
-		return Result{}, fmt.Errorf("%s holds no files, which would remove everything under %s; if that is meant, set allow_empty: true", e.input.Directory, e.input.Prefix)
+		return nil, none, nil, &EmptyError{Directory: e.input.Directory, Prefix: e.input.Prefix}
 	}
 
 	violations := e.guardrails.Check(projection.Paths(entries))
 	// What is removed is not known yet; all violations belong into one message.
-	if len(violations) > 0 && !e.guardrails.Bounded() {
-		return refused(violations)
+	if len(violations) > 0 && !e.guardrails.Bounded() && !e.comparesAll {
+		return entries, none, violations, nil
 	}
 
 	end = e.attempt.Phase("compare")
-	plan, err := projection.Diff(ctx, e.input.Prefix, entries, remote, projection.Hasher(e.Root, e.directory), runtime.GOMAXPROCS(0))
+	plan, err := projection.Diff(ctx, e.input.Prefix, entries, remote, countedHashes(projection.Hasher(e.Root, e.directory), e.attempt), runtime.GOMAXPROCS(0))
 	end()
 	if err != nil {
-		return Result{}, fmt.Errorf("compare %s with %s at %s: %w", e.input.Directory, e.input.Prefix, e.staged.InputRef.Short(), err)
+		return nil, none, nil, fmt.Errorf("compare %s with %s at %s: %w", e.input.Directory, e.input.Prefix, e.staged.InputRef.Short(), err)
 	}
 	held := len(plan.Removed) + len(plan.Changed) + plan.Unchanged
-	if violations = append(violations, e.guardrails.CheckRemoved(len(plan.Removed), held)...); len(violations) > 0 {
-		return refused(violations)
-	}
+	violations = append(violations, e.guardrails.CheckRemoved(len(plan.Removed), held)...)
 	e.staged.Added, e.staged.Changed = len(plan.Added), len(plan.Changed)
 	e.staged.Removed, e.staged.Unchanged = len(plan.Removed), plan.Unchanged
-	if plan.Empty() {
-		e.staged.NoOp = true
-		return e.finish(ctx)
-	}
-
-	if err := e.apply(ctx, plan); err != nil {
-		return Result{}, err
-	}
-	if len(plan.Removed) > 0 {
-		if err := e.verify(ctx, entries); err != nil {
-			return Result{}, err
-		}
-	}
-	return e.finish(ctx)
+	return entries, plan, violations, nil
 }
 
 // verify reads back what was committed where something was removed. lakeFS says of
 // each upload what it holds, but its answer to a bulk delete proves nothing.
 func (e *execution) verify(ctx context.Context, entries []projection.Entry) error {
 	defer e.attempt.Phase("verify")()
-	staged := e.Lake.Objects(ctx, e.repository(), e.staged.Commit, e.input.Prefix)
+	staged := countedListing(e.Lake.Objects(ctx, e.repository(), e.staged.Commit, e.input.Prefix), len(entries), e.attempt)
 	if err := projection.Verify(e.input.Prefix, entries, staged); err != nil {
 		return fmt.Errorf("what was staged in %s is not what %s holds: %w", e.staged.Commit.Short(), e.input.Directory, err)
 	}
@@ -209,65 +226,97 @@ func refused(violations []projection.Violation) (Result, error) {
 	return Result{Violations: violations}, &projection.GuardrailError{Violations: violations}
 }
 
+// EmptyError is a directory without files, where nobody said that this is meant.
+type EmptyError struct {
+	Directory string
+	Prefix    txn.Prefix
+}
+
+func (e *EmptyError) Error() string {
+	return fmt.Sprintf("%s holds no files, which would remove everything under %s; if that is meant, set allow_empty: true", e.Directory, e.Prefix)
+}
+
 // execution is one run of an attempt.
 type execution struct {
 	*Stager
-	task       txn.Task
+	labels     labels
 	attempt    Attempt
+	counted    *counted
 	input      txn.StageInput
 	guardrails projection.Guardrails
 	directory  string
+	// comparesAll: the plan is wanted also where a guardrail does not hold.
+	comparesAll bool
 	// base is the input ref's commit.
 	base   txn.Commit
 	staged txn.Staged
 }
 
+// labels are what an execution calls the things that it makes. They differ between
+// a task's and one by hand.
+type labels interface {
+	// branch is the staging branch of an execution.
+	branch(e *execution) txn.Branch
+	message(e *execution) string
+	metadata(e *execution) map[string]string
+}
+
+// begin makes an execution whose work is counted as the attempt's progress.
+func (s *Stager) begin(attempt Attempt) *execution {
+	own := *s
+	e := &execution{Stager: &own, attempt: attempt, counted: &counted{Lake: s.Lake, attempt: attempt}}
+	own.Lake = e.counted
+	return e
+}
+
 // prepare checks the input whole, asks the fence, and requires that the input
 // ref exists: nothing has been created yet.
-func (s *Stager) prepare(ctx context.Context, task txn.Task, attempt Attempt) (*execution, error) {
-	input, err := txn.ParseStageInput(task.Input, s.Allowed)
+func (e *execution) prepare(ctx context.Context, task txn.Task) (*execution, error) {
+	input, err := txn.ParseStageInput(task.Input, e.Allowed)
 	if err != nil {
 		return nil, err
 	}
-	run := &execution{Stager: s, task: task, attempt: attempt, input: input}
-	if run.guardrails, err = projection.NewGuardrails(input.Guardrails); err != nil {
+	e.labels, e.input = taskLabels{task}, input
+	if e.guardrails, err = projection.NewGuardrails(input.Guardrails); err != nil {
 		return nil, err
 	}
 	switch {
 	case input.Import != "":
-		if !s.AllowedImports.Allows(input.Import) {
+		if !e.AllowedImports.Allows(input.Import) {
 			return nil, txn.Terminalf("source.import", "%s is not in PERAGO_ALLOWED_IMPORTS of this worker", input.Import)
 		}
 	case !input.ReadOnly:
-		if run.directory, err = txn.SourceDirectory(s.Root.Name(), task.Workflow, input.Directory); err != nil {
+		if e.directory, err = txn.SourceDirectory(e.Root.Name(), task.Workflow, input.Directory); err != nil {
 			return nil, err
 		}
 	}
-	if err := attempt.Current(ctx); err != nil {
+	if err := e.attempt.Current(ctx); err != nil {
 		return nil, err
 	}
-	id, err := s.NewExecutionID()
+	id, err := e.NewExecutionID()
 	if err != nil {
 		return nil, err
 	}
-	run.staged = txn.Staged{
+	e.staged = txn.Staged{
 		Repository: input.Workspace.Repository, Branch: input.Workspace.Branch,
 		Commit: input.Workspace.Ref, InputRef: input.Workspace.Ref, Prefix: input.Prefix,
 		Key:  txn.NewLogicalTaskKey(task.Workflow, task.ReferenceName, task.Iteration),
 		Task: task.ID, RetryCount: task.RetryCount, PollCount: task.PollCount, StartTime: task.StartTime,
 		Execution: id,
 	}
-	run.base, err = s.Lake.Commit(ctx, run.repository(), input.Workspace.Ref)
-	if err := input.Workspace.InputError(err); err != nil {
-		return nil, err
-	}
-	return run, nil
+	return e, e.readBase(ctx)
+}
+
+// readBase requires that the input ref exists.
+func (e *execution) readBase(ctx context.Context) (err error) {
+	e.base, err = e.Lake.Commit(ctx, e.repository(), e.input.Workspace.Ref)
+	return e.input.Workspace.InputError(err)
 }
 
 func (e *execution) repository() txn.Repository { return e.input.Workspace.Repository }
 
 // apply makes the staging branch and everything on it.
-func (e *execution) apply(ctx context.Context, plan projection.Plan) error {
+func (e *execution) apply(ctx context.Context, entries []projection.Entry, plan projection.Plan) error {
 	// The scan and hashing may have taken minutes.
 	if err := e.attempt.Current(ctx); err != nil {
 		return err
@@ -278,6 +327,7 @@ func (e *execution) apply(ctx context.Context, plan projection.Plan) error {
 	branch := e.staged.StagingBranch
 
 	end := e.attempt.Phase("upload")
+	e.counted.expect(plan)
 	err := e.upload(ctx, branch, plan)
 	end()
 	if err != nil {
@@ -295,25 +345,42 @@ func (e *execution) apply(ctx context.Context, plan projection.Plan) error {
 	}
 
 	end = e.attempt.Phase("commit")
-	defer end()
-	commit, err := e.Lake.CreateCommit(ctx, e.repository(), branch, e.message(), e.metadata())
+	commit, err := e.Lake.CreateCommit(ctx, e.repository(), branch, e.labels.message(e), e.labels.metadata(e))
+	end()
 	if err != nil {
 		return fmt.Errorf("commit %s: %w", branch, err)
 	}
-	return e.commit(commit)
+	if err := e.commit(commit); err != nil {
+		return err
+	}
+	if len(plan.Removed) > 0 {
+		return e.verify(ctx, entries)
+	}
+	return nil
 }
 
-func (e *execution) message() string {
-	return fmt.Sprintf("Stage %s of %s for %s", e.task.ReferenceName, e.input.Prefix, e.staged.Branch)
+// taskLabels are those of a task's execution.
+type taskLabels struct{ task txn.Task }
+
+func (l taskLabels) branch(e *execution) txn.Branch {
+	return txn.NewStagingName(e.Identity, l.task.Workflow, e.staged.Key, l.task.RetryCount, e.staged.Execution).Branch()
+}
+
+func (l taskLabels) message(e *execution) string {
+	return fmt.Sprintf("Stage %s of %s for %s", l.task.ReferenceName, e.input.Prefix, e.staged.Branch)
 }
 
 // metadata is that of the try commit, on the branch of this execution.
-func (e *execution) metadata() map[string]string {
+func (l taskLabels) metadata(e *execution) map[string]string {
+	url := ""
+	if e.WorkflowURL != nil {
+		url = e.WorkflowURL(l.task.Workflow)
+	}
 	return txn.Record{
-		Phase: txn.PhaseTry, Key: e.staged.Key, Workflow: e.task.Workflow,
-		Task: e.task.ID, RetryCount: e.task.RetryCount, Execution: e.staged.Execution,
+		Phase: txn.PhaseTry, Key: e.staged.Key, Workflow: l.task.Workflow,
+		Task: l.task.ID, RetryCount: l.task.RetryCount, Execution: e.staged.Execution,
 		InputRef: e.staged.InputRef, TargetBranch: e.staged.Branch, Prefix: e.staged.Prefix, StagingBranch: e.staged.StagingBranch,
-	}.Metadata(e.workflowURL())
+	}.Metadata(url)
 }
 
 // commit takes a commit for the staged one: nobody else has written the branch.
@@ -332,7 +399,7 @@ func (e *execution) commit(commit txn.Commit) error {
 func (e *execution) createBranch(ctx context.Context) error {
 	defer e.attempt.Phase("branch")()
 	for fresh := true; ; fresh = false {
-		branch := txn.NewStagingName(e.Identity, e.task.Workflow, e.staged.Key, e.task.RetryCount, e.staged.Execution).Branch()
+		branch := e.labels.branch(e)
 		err := e.Lake.CreateBranch(ctx, e.repository(), branch, e.staged.InputRef)
 		switch {
 		case err == nil:
@@ -360,11 +427,4 @@ func (e *execution) finish(ctx context.Context) (Result, error) {
 		e.Staged(e.staged)
 	}
 	return Result{Workspace: e.input.Workspace, Staged: e.staged}, nil
-}
-
-func (e *execution) workflowURL() string {
-	if e.WorkflowURL == nil {
-		return ""
-	}
-	return e.WorkflowURL(e.task.Workflow)
 }

@@ -64,6 +64,8 @@ func (w *wire) writes() int { return w.count("", "") - w.count(http.MethodGet, "
 
 type attempt struct {
 	checks int
+	phase  string
+	counts map[string]*count
 	on     func(check int) error
 }
 
@@ -75,7 +77,34 @@ func (a *attempt) Current(context.Context) error {
 	return a.on(a.checks)
 }
 
-func (a *attempt) Phase(string) func() { return func() {} }
+func (a *attempt) Phase(name string) func() {
+	if a.counts == nil {
+		a.counts = map[string]*count{}
+	}
+	a.counts[name] = &count{}
+	a.phase = name
+	return func() { a.phase = "" }
+}
+
+func (a *attempt) Expect(objects int, bytes int64) func(int, int64) {
+	c := a.counts[a.phase]
+	c.objectsTotal, c.bytesTotal = objects, bytes
+	return func(objects int, bytes int64) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.objects, c.bytes = c.objects+objects, c.bytes+bytes
+		c.most = max(c.most, c.bytes)
+	}
+}
+
+// count is the progress of a phase.
+type count struct {
+	mu                    sync.Mutex
+	objects, objectsTotal int
+	bytes, bytesTotal     int64
+	// most is the most bytes that were done at any time.
+	most int64
+}
 
 // bench is a lake in memory and a workspace root on disk.
 type bench struct {

@@ -17,6 +17,15 @@ const (
 	KeyBranch     = "branch"
 	KeyCommit     = "commit"
 	KeyError      = "error"
+
+	// How far a task is, in the event "progress".
+	KeyPhase         = "phase"
+	KeyObjects       = "objects"
+	KeyObjectsTotal  = "objects_total"
+	KeyObjectsPerSec = "objects_per_second"
+	KeyBytes         = "bytes"
+	KeyBytesTotal    = "bytes_total"
+	KeyBytesPerSec   = "bytes_per_second"
 )
 
 // LogFormat is how log records are written.

@@ -43,8 +43,10 @@ var (
 	publishOutcomes  = Metric{"perago_publish_outcomes_total", "counter", []string{"outcome", "fence"}, "Publications decided, by outcome and by the fence that held.", nil}
 	mergeDuration    = Metric{"perago_merge_duration_seconds", "histogram", nil, "Time one merge call took.", mergeBuckets}
 	phaseDuration    = Metric{"perago_phase_duration_seconds", "histogram", []string{"task", "phase"}, "Time one phase of a task took.", taskBuckets}
-	stagedObjects    = Metric{"perago_staged_objects_total", "counter", []string{"change"}, "Objects of staged projections, by change: added, changed, removed, unchanged.", nil}
-	stagedBytes      = Metric{"perago_staged_bytes_total", "counter", nil, "Bytes uploaded to staging branches.", nil}
+	stagedObjects    = Metric{"perago_staged_objects_total", "counter", []string{"change"}, "Objects of completed stages, by change: added, changed, removed, unchanged.", nil}
+	stagedBytes      = Metric{"perago_staged_bytes_total", "counter", nil, "Bytes that completed stages uploaded.", nil}
+	progressObjects  = Metric{"perago_progress_objects_total", "counter", []string{"task", "phase"}, "Objects that a phase of a task is done with, counted while it works and whatever becomes of the task.", nil}
+	progressBytes    = Metric{"perago_progress_bytes_total", "counter", []string{"task", "phase"}, "Bytes that a phase of a task has moved or read, counted while it works, whatever becomes of the task and with what it had to repeat.", nil}
 	stagingBranches  = Metric{"perago_staging_branches", "gauge", []string{"state"}, "Staging and source branches that the last whole sweep saw, by what became of them: deleted, kept, failed.", nil}
 	branchDecisions  = Metric{"perago_branch_decisions_total", "counter", []string{"state"}, "Decisions of cleanups and sweeps on staging and source branches: deleted, kept, failed.", nil}
 	directories      = Metric{"perago_workspace_directories_total", "counter", []string{"state"}, "Decisions of sweeps on workspace directories: deleted, kept, failed.", nil}
@@ -61,7 +63,7 @@ func Catalog() []Metric {
 	return []Metric{
 		taskPoll, taskPollTime, taskExecuteTime, taskUpdateTime, taskUpdateError,
 		taskOutcomes, fenceRejections, publishOutcomes, mergeDuration, phaseDuration,
-		stagedObjects, stagedBytes, stagingBranches, branchDecisions, directories, sweeps,
+		stagedObjects, stagedBytes, progressObjects, progressBytes, stagingBranches, branchDecisions, directories, sweeps,
 		inDoubt, abandoned, leaseLost, lateLandingTotal, publishedAfter,
 	}
 }
@@ -153,6 +155,22 @@ func (m *Metrics) Merged(took time.Duration) { m.observe(mergeDuration, took) }
 // Phase records the time one phase of a task took.
 func (m *Metrics) Phase(task txn.TaskType, phase string, took time.Duration) {
 	m.observe(phaseDuration, took, string(task), phase)
+}
+
+// Progress gives what a phase of a task counts its work with while it is at it.
+// Bytes below 0 take back those of a try that is repeated: they went over the wire
+// all the same, and stay counted.
+func (m *Metrics) Progress(task txn.TaskType, phase string) (count func(objects int, bytes int64)) {
+	ofObjects := m.counters[progressObjects.Name].WithLabelValues(string(task), phase)
+	ofBytes := m.counters[progressBytes.Name].WithLabelValues(string(task), phase)
+	return func(objects int, bytes int64) {
+		if objects > 0 {
+			ofObjects.Add(float64(objects))
+		}
+		if bytes > 0 {
+			ofBytes.Add(float64(bytes))
+		}
+	}
 }
 
 // Staged counts objects of a staged projection by their change.

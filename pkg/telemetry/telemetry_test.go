@@ -37,15 +37,22 @@ func TestCatalogIsWhatIsExported(t *testing.T) {
 		"perago_phase_duration_seconds{phase,task}":    func() { m.Phase("a", "scan", time.Second) },
 		"perago_staged_objects_total{change}":          func() { m.Staged("added", 3) },
 		"perago_staged_bytes_total{}":                  func() { m.StagedBytes(7) },
-		"perago_staging_branches{state}":               func() { m.StagingBranches("kept", 2) },
-		"perago_branch_decisions_total{state}":         func() { m.BranchDecided("kept") },
-		"perago_workspace_directories_total{state}":    func() { m.DirectoryDecided("kept") },
-		"perago_sweeps_total{outcome}":                 func() { m.Swept(nil) },
-		"perago_published_after_end_total{}":           func() { m.PublishedAfterEnd() },
-		"perago_in_doubt_total{}":                      func() { m.InDoubt() },
-		"perago_abandoned_total{}":                     func() { m.Abandoned() },
-		"perago_lease_lost_total{}":                    func() { m.LeaseLost() },
-		"perago_late_landing_total{}":                  func() { m.LateLanding() },
+		"perago_progress_objects_total{phase,task}":    func() { m.Progress("a", "upload")(4, 0) },
+		"perago_progress_bytes_total{phase,task}": func() {
+			count := m.Progress("a", "upload")
+			count(0, 100)
+			count(0, -100) // taken back, and counted again
+			count(0, 100)
+		},
+		"perago_staging_branches{state}":            func() { m.StagingBranches("kept", 2) },
+		"perago_branch_decisions_total{state}":      func() { m.BranchDecided("kept") },
+		"perago_workspace_directories_total{state}": func() { m.DirectoryDecided("kept") },
+		"perago_sweeps_total{outcome}":              func() { m.Swept(nil) },
+		"perago_published_after_end_total{}":        func() { m.PublishedAfterEnd() },
+		"perago_in_doubt_total{}":                   func() { m.InDoubt() },
+		"perago_abandoned_total{}":                  func() { m.Abandoned() },
+		"perago_lease_lost_total{}":                 func() { m.LeaseLost() },
+		"perago_late_landing_total{}":               func() { m.LateLanding() },
 	} {
 		record()
 		var found bool
@@ -80,6 +87,10 @@ func TestCatalogIsWhatIsExported(t *testing.T) {
 			want = 3
 		case "perago_staged_bytes_total":
 			want = 7
+		case "perago_progress_objects_total":
+			want = 4
+		case "perago_progress_bytes_total":
+			want = 200
 		case "perago_staging_branches", "task_update_time_seconds":
 			want = 2
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"perago/pkg/telemetry"
@@ -36,6 +37,9 @@ type Attempt struct {
 	lease     *lease
 	log       *slog.Logger
 	metrics   *telemetry.Metrics
+
+	// phase is the one that began last and has not ended; nil when there is none.
+	phase atomic.Pointer[phase]
 
 	mu      sync.Mutex
 	stale   *txn.StaleAttemptError
@@ -139,9 +143,11 @@ func (a *Attempt) Extend(ctx context.Context) error {
 // goes into the output's timings, in milliseconds, and into the histogram of
 // phases. A phase entered again adds to its time.
 func (a *Attempt) Phase(name string) (end func()) {
-	began := time.Now()
+	this := &phase{name: name, began: time.Now()}
+	around := a.phase.Swap(this)
 	return func() {
-		took := time.Since(began)
+		took := time.Since(this.began)
+		a.phase.CompareAndSwap(this, around)
 		a.metrics.Phase(a.Task.Type, name, took)
 		a.mu.Lock()
 		defer a.mu.Unlock()

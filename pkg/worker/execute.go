@@ -42,6 +42,7 @@ func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) {
 		err = faulty
 	} else {
 		stop := r.heartbeat(ctx, attempt, cancel)
+		stopWatch := r.watch(ctx, attempt)
 		// Two attempts at one task never run at once. The older one is stale and
 		// was told to stop; when this one is cancelled meanwhile it waits all the
 		// same, because a third may be waiting for both.
@@ -51,6 +52,7 @@ func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) {
 		if err = context.Cause(ctx); err == nil {
 			output, err = r.call(ctx, attempt, handler)
 		}
+		stopWatch()
 		stop()
 	}
 	r.Metrics.Executed(task.Type, time.Since(began))

@@ -73,6 +73,11 @@ type Parts struct {
 	Handler func(txn.TaskType) Handler
 	// Checks are what must hold beside Conductor.
 	Checks []Check
+	// ProgressInterval is how often a task that takes long says how far it is; 0 is
+	// never.
+	ProgressInterval time.Duration
+	// TaskLog is told as well, less often; may be nil.
+	TaskLog TaskLog
 	// Background runs beside the tasks until ctx ends at a stop, such as a sweep.
 	Background []func(ctx context.Context)
 	// Close is called when everything has ended; may be nil.
@@ -173,6 +178,7 @@ func (p Program[C]) serve(ctx context.Context, config Config, own *C, redactor *
 		Handlers: handlers, Domains: config.domains(),
 		Concurrency: config.Concurrency, PollInterval: config.PollInterval,
 		ReasonLength: config.ReasonLength, ShutdownGrace: config.ShutdownGrace,
+		ProgressInterval: parts.ProgressInterval, TaskLog: parts.TaskLog,
 		Checks: parts.Checks, Log: log, Metrics: process.Metrics, Redactor: redactor,
 	})
 	health, err := telemetry.ListenHealth(config.HTTPAddr, telemetry.NewHealthHandler(process.Metrics.Registry(), tasks.Conditions))

@@ -54,6 +54,11 @@ type Options struct {
 	ReasonLength int
 	// ShutdownGrace is how long running tasks may go on after a stop.
 	ShutdownGrace time.Duration
+	// ProgressInterval is how often a task that takes long says how far it is; 0 is
+	// never.
+	ProgressInterval time.Duration
+	// TaskLog is told as well, less often; may be nil.
+	TaskLog TaskLog
 	// Checks are what must hold beside Conductor; may be empty.
 	Checks []Check
 
