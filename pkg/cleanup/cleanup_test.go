@@ -278,6 +278,27 @@ func TestUnpublishedBranchStays(t *testing.T) {
 	b.deleted(b.run(b.ofWorkflow(workflow)), staged.StagingBranch)
 }
 
+// An import that changed nothing is known for one only once it is committed; its
+// stage put out a no-op, so no publish names its branch.
+func TestBranchThatChangesNothingGoes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	same := b.stage(0, "2")
+	b.kept(b.run(b.afterStep(same)), same.StagingBranch, "it is not published")
+	first, err := b.lake.Commit(t.Context(), b.repo, b.first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := txn.Record{
+		Phase: txn.PhaseTry, Key: key(), Workflow: workflow, Task: "stage", Execution: same.Execution,
+		InputRef: b.first, TargetBranch: "main", Prefix: "data/", StagingBranch: same.StagingBranch,
+	}
+	if _, err := b.lake.CommitTree(t.Context(), b.repo, same.StagingBranch, first.MetaRange, "try", record.Metadata("")); err != nil {
+		t.Fatal(err)
+	}
+	b.deleted(b.run(b.afterStep(same)), same.StagingBranch)
+}
+
 func TestYoungBranchOfAnEndedWorkflowStays(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -121,6 +121,20 @@ func (j *judge) settled(ctx context.Context, repository txn.Repository, name txn
 }
 
 func (j *judge) stagingSettled(ctx context.Context, repository txn.Repository, name txn.StagingName, commit txn.Commit, record txn.Record, committed bool) (settling, error) {
+	s, err := j.published(ctx, repository, name, commit, record, committed)
+	if settled, _ := txn.Settled(s.SettledFacts); err != nil || settled || !committed {
+		return s, err
+	}
+	input, err := j.Lake.Commit(ctx, repository, record.InputRef)
+	if err != nil {
+		return settling{}, fmt.Errorf("read the input ref of branch %s: %w", name.Branch(), err)
+	}
+	s.ChangesNothing = commit.MetaRange == input.MetaRange
+	return s, nil
+}
+
+// published reads what the target says about the publication of one staging.
+func (j *judge) published(ctx context.Context, repository txn.Repository, name txn.StagingName, commit txn.Commit, record txn.Record, committed bool) (settling, error) {
 	head, commits, reached, err := j.history(ctx, repository, record.TargetBranch, record.InputRef)
 	if err != nil {
 		return settling{}, err

@@ -25,6 +25,9 @@ type SettledFacts struct {
 	// OtherPublished, of a staging branch: the step's publish is COMPLETED with
 	// another staging, whose confirm commit is in the target's history.
 	OtherPublished bool
+	// ChangesNothing, of a staging branch: its commit has the tree of the input ref.
+	// Only an import makes such a commit, and its stage puts out a no-op.
+	ChangesNothing bool
 
 	// Landed, of a source branch: a confirm commit with its execution is in the
 	// target's history.
@@ -51,6 +54,8 @@ func Settled(f SettledFacts) (bool, string) {
 	switch {
 	case f.WouldAdopt:
 		return true, "it is published"
+	case f.ChangesNothing:
+		return true, "it changes nothing, so no publish merges it"
 	case f.HardFenceProven && !f.HeadIsInput && !f.HeadIsOurs:
 		return true, "the target moved on, and the hard fence refuses its merge"
 	case f.HardFenceProven && f.OtherPublished:

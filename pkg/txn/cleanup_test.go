@@ -16,6 +16,7 @@ func TestSettled(t *testing.T) {
 		want  bool
 	}{
 		{"staging branch: publish would adopt a commit of this staging", SettledFacts{WouldAdopt: true}, true},
+		{"staging branch: its commit has the tree of its input ref", SettledFacts{ChangesNothing: true, HeadIsInput: true}, true},
 		{"staging branch, hard fence proven: H is neither A nor ours", SettledFacts{HardFenceProven: true}, true},
 		{"staging branch, hard fence proven: the step's publish completed with another staging, which is in H's history", SettledFacts{HardFenceProven: true, HeadIsOurs: true, OtherPublished: true}, true},
 		{"staging branch, otherwise", SettledFacts{HeadIsInput: true}, false},
