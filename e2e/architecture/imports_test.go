@@ -36,6 +36,7 @@ var allowed = map[string][]string{
 	"pkg/definition":              {"pkg/txn"},
 	"pkg/fence":                   {"pkg/txn"},
 	"pkg/explain":                 {"pkg/txn"},
+	"pkg/doctor":                  {"pkg/txn"},
 	"pkg/fault":                   {},
 }
 

@@ -32,6 +32,11 @@ func (s *suite) readOnly() {
 	readOnly, err := s.client.ReadOnly(s.Context(), repo)
 	s.no(err)
 	s.equal(readOnly, false)
+	name := NewName(s)
+	s.status(201, "", "POST", "/repositories", nil, object{"name": name, "storage_namespace": "local://" + string(name), "default_branch": "main", "read_only": true})
+	readOnly, err = s.client.ReadOnly(s.Context(), name)
+	s.no(err)
+	s.equal(readOnly, true)
 	_, err = s.client.ReadOnly(s.Context(), NewName(s))
 	s.refused(err, txn.ErrNotFound)
 }

@@ -283,7 +283,9 @@ type repository struct {
 	protected []string
 	// retention is nil where there are no rules.
 	retention *retention
-	runs      []*actionRun
+	// readOnly is only said, and not held to.
+	readOnly bool
+	runs     []*actionRun
 }
 
 type branch struct {
@@ -393,6 +395,7 @@ func (s *Server) createRepository(_ *http.Request, body []byte) (answer, *refuse
 		DefaultBranch    string `json:"default_branch"`
 	}](body)
 	switch {
+		ReadOnly         bool   `json:"read_only"`
 	case refused != nil:
 		return answer{}, refused
 	case !repositoryName.MatchString(in.Name):
@@ -408,7 +411,7 @@ func (s *Server) createRepository(_ *http.Request, body []byte) (answer, *refuse
 		in.DefaultBranch = "main"
 	}
 	r := &repository{
-		id: in.Name, namespace: in.StorageNamespace, defaultBranch: in.DefaultBranch, created: time.Now().Unix(),
+		id: in.Name, namespace: in.StorageNamespace, defaultBranch: in.DefaultBranch, readOnly: in.ReadOnly, created: time.Now().Unix(),
 		branches: map[string]*branch{}, commits: map[string]*commit{}, trees: map[string]*tree{"": newTree(nil)},
 	}
 	first := r.add(commit{Message: "Repository created", CreationDate: r.created})
@@ -418,7 +421,7 @@ func (s *Server) createRepository(_ *http.Request, body []byte) (answer, *refuse
 }
 
 func (r *repository) show() any {
-	return map[string]any{"id": r.id, "storage_namespace": r.namespace, "default_branch": r.defaultBranch, "creation_date": r.created}
+	return map[string]any{"id": r.id, "storage_namespace": r.namespace, "default_branch": r.defaultBranch, "creation_date": r.created, "read_only": r.readOnly}
 }
 
 func (s *Server) repository(request *http.Request) (*repository, *refuse) {
