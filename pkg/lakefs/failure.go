@@ -1,6 +1,7 @@
 package lakefs
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -164,7 +165,7 @@ func (c *call) ownWords(body []byte) (message string, own bool) {
 		Message   *string `json:"message"`
 		Reference *string `json:"reference"`
 	}
-	if json.Unmarshal(body, &refusal) == nil {
+	if json.Unmarshal(c.firstAnswer(body), &refusal) == nil {
 		switch {
 		case refusal.Message != nil:
 			return *refusal.Message, true
@@ -173,6 +174,19 @@ func (c *call) ownWords(body []byte) (message string, own bool) {
 		}
 	}
 	return string(body), false
+}
+
+// firstAnswer is a body without what lakeFS writes behind its refusal of a bulk
+// delete: it goes on, and answers for all paths as if it had not refused one.
+func (c *call) firstAnswer(body []byte) []byte {
+	if c.operation != deleteObjects && c.operation != askPermission {
+		return body
+	}
+	var first json.RawMessage
+	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&first); err != nil {
+		return body
+	}
+	return first
 }
 
 func (c *call) kindOf(status int, message string) error {
