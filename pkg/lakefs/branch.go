@@ -36,6 +36,16 @@ func (l listing[T]) page() (results []T, more bool, err error) {
 // is taken is txn.ErrExists and the branch stays as it is. Not idempotent:
 // without a clear answer txn.ErrUnknownOutcome, and the branch may be there.
 func (c *Client) CreateBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
+	return c.createBranch(ctx, repo, name, source, true)
+}
+
+// CreateVisibleBranch is CreateBranch for a branch that people are to see in
+// listings.
+func (c *Client) CreateVisibleBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
+	return c.createBranch(ctx, repo, name, source, false)
+}
+
+func (c *Client) createBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID, hidden bool) error {
 	if err := checkRepository(repo); err != nil {
 		return err
 	}
@@ -45,7 +55,6 @@ func (c *Client) CreateBranch(ctx context.Context, repo txn.Repository, name txn
 	if err := checkCommit(source); err != nil {
 		return err
 	}
-	hidden := true
 	return c.do(ctx, &call{operation: createBranch, want: http.StatusCreated, decode: func(body []byte) error {
 		// Plain text, the one answer of this API that is not JSON.
 		if at := strings.TrimSpace(string(body)); at != string(source) {

@@ -70,7 +70,7 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"repository: all of them are listed, in order", (*suite).repositories},
 		{"branch: deletes during a listing move no other one out of it", (*suite).deleteWhileListed},
 		{"branch: a delete of a missing one is 404, of the default branch 403", (*suite).deleteBranch},
-		{"reference: a branch, ~n and a short id are accepted where a commit id is", (*suite).references},
+		{"reference: a branch, a tag, ~n and a short id are accepted where a commit id is", (*suite).references},
 		{"commit: read back by its full id with all that was given", (*suite).commit},
 		{"commit: an id that is not there is 404", (*suite).commitMissing},
 		{"commit: with nothing to commit is 400, 201 with allow_empty", (*suite).noChanges},
@@ -425,6 +425,11 @@ func (s *suite) hidden() {
 		return p
 	}
 	plain := list(url.Values{})
+	s.no(s.client.CreateVisibleBranch(s.Context(), repo, "a-seen-one", first))
+	if seen := list(url.Values{}); len(seen.Results) != 2 || seen.Results[0].ID != "a-seen-one" {
+		s.Fatalf("with a branch that is not hidden, a plain listing has %v", seen.Results)
+	}
+	s.no(s.client.DeleteBranch(s.Context(), repo, "a-seen-one"))
 	if len(plain.Results) != 1 || plain.Results[0].ID != string(DefaultBranch) {
 		s.Fatalf("a plain listing has %v", plain.Results)
 	}
@@ -450,12 +455,16 @@ func (s *suite) deleteBranch() {
 func (s *suite) references() {
 	repo, first := NewRepository(s, s.client, map[string]string{"a": "1"})
 	head := s.land(repo, s.on(repo, "b", first, map[string]string{"a": "2"}).ID)
+	s.status(201, string(first), "POST", at(repo, "/tags"), nil, object{"id": "v1.0", "ref": "main~1"})
 	for _, c := range []struct {
 		reference string
 		want      txn.CommitID
-	}{{"main", head}, {"main~1", first}, {string(head[:12]), head}, {string(head), head}} {
+	}{{"main", head}, {"main~1", first}, {"v1.0", first}, {string(head[:12]), head}, {string(head), head}} {
 		s.status(200, string(c.want), "GET", at(repo, "/commits/%s", c.reference), nil, nil)
-		name := "from-" + strings.ReplaceAll(c.reference, "~", "-")
+		resolved, err := s.client.Resolve(s.Context(), repo, c.reference)
+		s.no(err)
+		s.equal(resolved, c.want)
+		name := "from-" + strings.NewReplacer("~", "-", ".", "-").Replace(c.reference)
 		s.status(201, string(c.want), "POST", at(repo, "/branches"), nil, object{"name": name, "source": c.reference})
 		s.equal(s.head(repo, txn.Branch(name)), c.want)
 		// The client takes a full id and nothing else.
@@ -464,6 +473,10 @@ func (s *suite) references() {
 				s.Errorf("the client read commit %q: %v", c.reference, err)
 			}
 		}
+	}
+	for _, missing := range []string{"nobody", "main~7", "v2.0", strings.Repeat("0", 64)} {
+		_, err := s.client.Resolve(s.Context(), repo, missing)
+		s.refused(err, txn.ErrNotFound)
 	}
 }
 

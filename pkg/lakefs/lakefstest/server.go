@@ -193,6 +193,7 @@ func (s *Server) routes() {
 		"PUT /repositories/{repository}/branches/{branch}/staging/backing": (*Server).linkAddress,
 		"POST /repositories/{repository}/branches/{branch}/import":         (*Server).startImport,
 		"GET /repositories/{repository}/branches/{branch}/import":          (*Server).importStatus,
+		"POST /repositories/{repository}/tags":                             (*Server).createTag,
 		"GET /repositories/{repository}/commits/{reference}":               (*Server).getCommit,
 		"GET /repositories/{repository}/refs/{reference}/commits":          (*Server).log,
 		"GET /repositories/{repository}/refs/{reference}/objects/ls":       (*Server).listObjects,
@@ -277,6 +278,7 @@ type repository struct {
 	id, namespace, defaultBranch string
 	created                      int64
 	branches                     map[string]*branch
+	tags                         map[string]string
 	commits                      map[string]*commit
 	trees                        map[string]*tree
 	// protected are patterns of branch names.
@@ -393,9 +395,9 @@ func (s *Server) createRepository(_ *http.Request, body []byte) (answer, *refuse
 		Name             string `json:"name"`
 		StorageNamespace string `json:"storage_namespace"`
 		DefaultBranch    string `json:"default_branch"`
+		ReadOnly         bool   `json:"read_only"`
 	}](body)
 	switch {
-		ReadOnly         bool   `json:"read_only"`
 	case refused != nil:
 		return answer{}, refused
 	case !repositoryName.MatchString(in.Name):
@@ -657,7 +659,31 @@ func (s *Server) deleteBranch(request *http.Request, _ []byte) (answer, *refuse)
 	return answer{http.StatusNoContent, nil}, nil
 }
 
-// resolve finds the commit of a branch, a commit id or its beginning, with ~n
+// createTag takes any name.
+func (s *Server) createTag(request *http.Request, body []byte) (answer, *refuse) {
+	r, refused := s.repository(request)
+	if refused != nil {
+		return answer{}, refused
+	}
+	in, refused := parse[struct {
+		ID  string `json:"id"`
+		Ref string `json:"ref"`
+	}](body)
+	if refused != nil {
+		return answer{}, refused
+	}
+	c := r.resolve(in.Ref)
+	if c == nil {
+		return answer{}, refusef(http.StatusNotFound, "ref not found")
+	}
+	if r.tags == nil {
+		r.tags = map[string]string{}
+	}
+	r.tags[in.ID] = c.ID
+	return answer{http.StatusCreated, refRecord{in.ID, c.ID}}, nil
+}
+
+// resolve finds the commit of a branch, a tag, a commit id or its beginning, with ~n
 // behind it; nil when there is none.
 func (r *repository) resolve(reference string) *commit {
 	base, steps, stepped := strings.Cut(reference, "~")
@@ -681,6 +707,9 @@ func (r *repository) resolve(reference string) *commit {
 func (r *repository) base(name string) *commit {
 	if b := r.branches[name]; b != nil {
 		return r.commits[b.head]
+	}
+	if id, ok := r.tags[name]; ok {
+		return r.commits[id]
 	}
 	if c := r.commits[name]; c != nil {
 		return c
