@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -160,70 +159,6 @@ func TestConstants(t *testing.T) {
 	}
 }
 
-// The sentences of operations.md are the program's: each piece between values
-// (in italics) and names of variables stands in a string of the code.
-func TestSentences(t *testing.T) {
-	t.Parallel()
-	strung := literals(t)
-	pieces := regexp.MustCompile(`\*[^*]+\*|\b[A-Z]+_[A-Z0-9_]+\b`)
-	answers := regexp.MustCompile(`^(Conductor|lakeFS) (gave no answer|answered ([0-9]+)) to `)
-	rows := 0
-	for _, sentences := range tables(read(t, "docs/operations.md"), "sentences") {
-		for _, row := range sentences {
-			sentence := row[len(row)-2]
-			checked := 0
-			if m := answers.FindStringSubmatch(sentence); m != nil {
-				// This begin is put together for every answer of a server.
-				status, _ := strconv.Atoi(m[3])
-				if real := (&txn.ServerError{Server: m[1], Status: status}).Error(); !strings.HasPrefix(real, m[0]) {
-					t.Errorf("docs/operations.md has the sentence %q, but the code says %q", sentence, real)
-				}
-				sentence = sentence[len(m[0]):]
-				checked++
-			}
-			for _, piece := range pieces.Split(sentence, -1) {
-				// What joins two strings of the code is in neither.
-				if piece = strings.Trim(piece, joints); len(piece) <= tooShort {
-					continue
-				}
-				checked++
-				if !inCode(strung, piece) {
-					t.Errorf("docs/operations.md has the sentence %q, but no string of the code holds %q", sentence, piece)
-				}
-			}
-			rows++
-			if checked == 0 {
-				t.Errorf("nothing of the sentence %q can be looked for", sentence)
-			}
-		}
-	}
-	if rows < 40 {
-		t.Errorf("found %d sentences; the marks are gone", rows)
-	}
-}
-
-// joints stand between two strings that the code puts together; a piece of so
-// few letters could be anywhere.
-const (
-	joints   = " ()/:;"
-	tooShort = 5
-)
-
-// inCode reports whether a piece stands in the code's strings, in one or, cut at
-// a joint, in several.
-func inCode(strung, piece string) bool {
-	if len(piece) <= tooShort || strings.Contains(strung, piece) {
-		return true
-	}
-	for _, joint := range []string{"; ", ": ", " ("} {
-		before, after, ok := strings.Cut(piece, joint)
-		if ok && inCode(strung, strings.Trim(before, joints)) && inCode(strung, strings.Trim(after, joints)) {
-			return true
-		}
-	}
-	return false
-}
-
 // actions are what lakeFS 1.84.0 asks of a key for each call of the client. They
 // were read from its pkg/api/controller.go.
 var actions = map[string]string{
@@ -240,7 +175,7 @@ var actions = map[string]string{
 func TestActions(t *testing.T) {
 	t.Parallel()
 	documented := map[string][]string{}
-	for _, row := range table(t, "docs/operations.md", "actions") {
+	for _, row := range table(t, "docs/security.md", "actions") {
 		documented[row[0]] = append(documented[row[0]], names(row[1])...)
 	}
 	client := reflect.TypeFor[*lakefs.Client]()
@@ -274,7 +209,7 @@ func TestActions(t *testing.T) {
 			}
 		}
 		rows := slices.Compact(slices.Sorted(slices.Values(documented[worker])))
-		same(t, "docs/operations.md, permissions of the "+worker+" worker", rows, real)
+		same(t, "docs/security.md, permissions of the "+worker+" worker", rows, real)
 	}
 }
 
