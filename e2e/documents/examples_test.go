@@ -3,6 +3,7 @@ package documents
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -155,6 +156,8 @@ func checkInput(t *testing.T, document, what string, raw json.RawMessage) {
 	case "workspace":
 		whole := `{"prefix": "/", "read_only": true, "workspace": ` + string(raw) + `}`
 		_, err = txn.ParseStageInput(json.RawMessage(whole), all)
+	case "workflow":
+		err = lint(t, document, raw)
 	case "checkout input":
 		_, err = txn.ParseCheckoutInput(raw, all)
 	case "guardrails":
@@ -166,6 +169,9 @@ func checkInput(t *testing.T, document, what string, raw json.RawMessage) {
 	case "stage input":
 		var input txn.StageInput
 		if input, err = txn.ParseStageInput(raw, all); err == nil {
+			if input.Directory == "" {
+				break
+			}
 			// <root>/<workflow id>/<task id>
 			own := filepath.Dir(input.Directory)
 			if _, e := uuid.Parse(filepath.Base(own)); e != nil {
@@ -181,18 +187,40 @@ func checkInput(t *testing.T, document, what string, raw json.RawMessage) {
 	}
 }
 
-// The environment of the README configures all three workers, once its
+// lint is what perago lint says of a workflow beside the shipped definitions,
+// without a server.
+func lint(t *testing.T, name string, raw json.RawMessage) error {
+	t.Helper()
+	shown, err := definition.Parse(name, raw)
+	if err != nil {
+		return err
+	}
+	for folder, files := range map[string]fs.FS{"taskdefs": taskdefs.Files, "workflows": workflows.Files} {
+		shipped, err := definition.LoadFS(folder, files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown = append(shown, shipped...)
+	}
+	var faults []error
+	for _, finding := range definition.Lint(shown, nil) {
+		faults = append(faults, errors.New(finding.String()))
+	}
+	return errors.Join(faults...)
+}
+
+// The environment of docs/operations.md configures all three workers, once its
 // placeholders are replaced.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	var environment []block
-	for _, b := range blocks(read(t, "README.md")) {
+	for _, b := range blocks(read(t, "docs/operations.md")) {
 		if _, ok := b.marked("environment"); ok {
 			environment = append(environment, b)
 		}
 	}
 	if len(environment) != 1 {
-		t.Fatalf("README.md has %d environments, want 1", len(environment))
+		t.Fatalf("docs/operations.md has %d environments, want 1", len(environment))
 	}
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("a secret\n"), 0o600); err != nil {
@@ -219,7 +247,7 @@ func TestEnvironment(t *testing.T) {
 		lookup := func(name string) (string, bool) { value, ok := values[name]; return value, ok }
 		for _, config := range p.configs {
 			if _, err := worker.ReadEnvironment(lookup, configs[config].pointer()); err != nil {
-				t.Errorf("%s with the environment of the README: %v", p.name, err)
+				t.Errorf("%s with the environment of docs/operations.md: %v", p.name, err)
 			}
 		}
 	}
@@ -228,11 +256,11 @@ func TestEnvironment(t *testing.T) {
 // The table of the binaries says where they listen and what they serve.
 func TestBinaries(t *testing.T) {
 	t.Parallel()
-	readme := read(t, "README.md")
+	operations := read(t, "docs/operations.md")
 	for _, p := range programs(t) {
-		row := regexp.MustCompile("(?m)^\\| `" + p.name + "` \\|.*$").FindString(readme)
+		row := regexp.MustCompile("(?m)^\\| `" + p.name + "` \\|.*$").FindString(operations)
 		if !strings.Contains(row, "| `"+strings.Join(p.types, "`, `")+"` |") || !strings.HasSuffix(row, "| `"+p.httpAddr+"` |") {
-			t.Errorf("README.md says of %s: %q; it serves %v on %s", p.name, row, p.types, p.httpAddr)
+			t.Errorf("docs/operations.md says of %s: %q; it serves %v on %s", p.name, row, p.types, p.httpAddr)
 		}
 	}
 }
