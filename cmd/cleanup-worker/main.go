@@ -86,6 +86,7 @@ func sweep(ctx context.Context, process *worker.Process, cleaner *cleanup.Cleane
 	process.Metrics.StagingBranches(string(cleanup.StateDeleted), swept.Deleted)
 	process.Metrics.StagingBranches(string(cleanup.StateKept), swept.Kept)
 	process.Metrics.StagingBranches(string(cleanup.StateFailed), swept.Failed)
+	process.Metrics.OrphanedBranches(swept.Orphaned)
 }
 
 // events logs and counts what cleanups and sweeps do.

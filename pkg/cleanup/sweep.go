@@ -38,6 +38,9 @@ type Swept struct {
 	Deleted, Kept, Failed int
 	// WouldDelete is a dry run's.
 	WouldDelete int
+	// Orphaned are those of Kept and Failed that no workflow that runs needs and
+	// that are older than the TTL, or whose name does not tell.
+	Orphaned int
 }
 
 // Sweep goes over the branches that carry this Conductor's identity and deletes
@@ -311,7 +314,21 @@ func (s *sweep) tell(ctx context.Context, j *judge, decided Decided) {
 		return
 	}
 	s.count(decided.State)
+	if s.orphaned(decided) {
+		s.mu.Lock()
+		s.swept.Orphaned++
+		s.mu.Unlock()
+	}
 	j.tell(decided)
+}
+
+// orphaned reports whether a branch stays that should be gone.
+func (s *sweep) orphaned(d Decided) bool {
+	if d.Branch == "" || d.Running || (d.State != StateKept && d.State != StateFailed) {
+		return false
+	}
+	name, err := txn.ParseStagingName(d.Branch)
+	return err != nil || s.Now().Sub(name.Execution.Time()) >= s.TTL
 }
 
 func (s *sweep) count(state State) {

@@ -82,9 +82,11 @@ func TestSweep(t *testing.T) {
 		hashedBranch:                                        {cleanup.StateDeleted, "its workflow is FAILED"},
 		unparsable:                                          {cleanup.StateKept, "not one that perago gives"},
 	}
+	// Orphaned: the branch without a workflow's id, and the one whose name tells
+	// nothing. A running workflow's is none, however old.
 	before := b.left()
 	dry, decided := b.sweep(cleanup.Sweep{DryRun: true})
-	if dry != (cleanup.Swept{Kept: 6, WouldDelete: 3}) || b.deletes.sent.Load() != 0 || !slices.Equal(b.left(), before) {
+	if dry != (cleanup.Swept{Kept: 6, WouldDelete: 3, Orphaned: 2}) || b.deletes.sent.Load() != 0 || !slices.Equal(b.left(), before) {
 		t.Errorf("a dry run: %+v, %d deletes sent", dry, b.deletes.sent.Load())
 	}
 	for branch, w := range want {
@@ -96,7 +98,7 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	swept, decided := b.sweep(cleanup.Sweep{})
-	if swept != (cleanup.Swept{Kept: 6, Deleted: 3}) {
+	if swept != (cleanup.Swept{Kept: 6, Deleted: 3, Orphaned: 2}) {
 		t.Errorf("%+v", swept)
 	}
 	if len(decided) != len(want) {
@@ -124,7 +126,7 @@ func TestConductorThatKnowsNothingIsNotBelieved(t *testing.T) {
 	delete(b.workflows, workflow)
 	branch := b.of(other, 9*ttl)
 	swept, decided := b.sweep(cleanup.Sweep{})
-	if swept != (cleanup.Swept{Kept: 1}) || !strings.Contains(decided[branch].Reason, "check CONDUCTOR_SERVER_URL") || len(b.left()) != 1 {
+	if swept != (cleanup.Swept{Kept: 1, Orphaned: 1}) || !strings.Contains(decided[branch].Reason, "check CONDUCTOR_SERVER_URL") || len(b.left()) != 1 {
 		t.Errorf("%+v, %+v", swept, decided)
 	}
 }
@@ -139,13 +141,13 @@ func TestSweepThatFails(t *testing.T) {
 	whole := b.cleaner.Workflows
 	b.cleaner.Workflows = failing{down}
 	swept, decided := b.sweep(cleanup.Sweep{})
-	if swept != (cleanup.Swept{Failed: 1}) || !strings.Contains(decided[branch].Reason, "connection refused") || len(b.left()) != 1 {
+	if swept != (cleanup.Swept{Failed: 1, Orphaned: 1}) || !strings.Contains(decided[branch].Reason, "connection refused") || len(b.left()) != 1 {
 		t.Errorf("Conductor is down: %+v, %+v", swept, decided)
 	}
 	b.cleaner.Workflows = whole
 	next := b.deletes.next
 	b.deletes.next = forbidden(next)
-	if swept, decided = b.sweep(cleanup.Sweep{}); swept != (cleanup.Swept{Failed: 1}) || !strings.Contains(decided[branch].Reason, "delete branch") {
+	if swept, decided = b.sweep(cleanup.Sweep{}); swept != (cleanup.Swept{Failed: 1, Orphaned: 1}) || !strings.Contains(decided[branch].Reason, "delete branch") {
 		t.Errorf("a delete fails: %+v, %+v", swept, decided)
 	}
 	b.cleaner.Allowed = txn.AllowList{"no-such-repository", string(b.repo)}
@@ -260,7 +262,7 @@ func TestUnknownWorkflowIsAskedForAgain(t *testing.T) {
 	b.cleaner.Workflows = &forgetful{workflows: b.workflows, asked: map[txn.WorkflowID]int{}}
 	branch := b.of(other, 9*ttl)
 	b.of(workflow, 9*ttl) // is known
-	if swept, decided := b.sweep(cleanup.Sweep{}); swept != (cleanup.Swept{Kept: 2}) || decided[branch].State != cleanup.StateKept {
+	if swept, decided := b.sweep(cleanup.Sweep{}); swept != (cleanup.Swept{Kept: 2, Orphaned: 1}) || decided[branch].State != cleanup.StateKept {
 		t.Errorf("%+v, %+v", swept, decided[branch])
 	}
 }

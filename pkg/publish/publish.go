@@ -92,7 +92,7 @@ type Publisher struct {
 	// Published counts how publications end, Merged how long a merge took; nil
 	// when nobody counts.
 	Published func(txn.Outcome, txn.Fence)
-	Merged    func(time.Duration)
+	Merged    func(took, timeout time.Duration)
 }
 
 // Result is what the task's output says. On failure it has no workspace, and its
@@ -405,7 +405,7 @@ func (e *execution) merge(ctx context.Context, record txn.Record) (txn.CommitID,
 		Metadata: record.Metadata(e.workflowURL()),
 	})
 	if e.Merged != nil {
-		e.Merged(time.Since(sent))
+		e.Merged(time.Since(sent), e.budget.MergeTimeout)
 	}
 	if err != nil {
 		return "", fmt.Errorf("merge %s into %s at %s: %w", record.SourceCommit, e.step.Branch, record.ExpectedHead, err)

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +17,7 @@ type Metric struct {
 	Kind   string
 	Labels []string
 	Help   string
-	// buckets are a histogram's upper bounds, in seconds.
+	// buckets are a histogram's upper bounds, in seconds or a ratio.
 	buckets []float64
 }
 
@@ -27,6 +28,7 @@ var (
 	callBuckets  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 	taskBuckets  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
 	mergeBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600}
+	ratioBuckets = []float64{.01, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
 )
 
 // The metrics, each once. The first five have Conductor's canonical worker names
@@ -42,12 +44,14 @@ var (
 	fenceRejections  = Metric{"perago_fence_rejections_total", "counter", []string{"fence", "reason"}, "Attempts and publications that a fence refused.", nil}
 	publishOutcomes  = Metric{"perago_publish_outcomes_total", "counter", []string{"outcome", "fence"}, "Publications decided, by outcome and by the fence that held.", nil}
 	mergeDuration    = Metric{"perago_merge_duration_seconds", "histogram", nil, "Time one merge call took.", mergeBuckets}
+	mergeBudget      = Metric{"perago_merge_budget_ratio", "histogram", nil, "Share of its budget's merge timeout that one merge call took; 1 is a merge that was cut off.", ratioBuckets}
 	phaseDuration    = Metric{"perago_phase_duration_seconds", "histogram", []string{"task", "phase"}, "Time one phase of a task took.", taskBuckets}
 	stagedObjects    = Metric{"perago_staged_objects_total", "counter", []string{"change"}, "Objects of completed stages, by change: added, changed, removed, unchanged.", nil}
 	stagedBytes      = Metric{"perago_staged_bytes_total", "counter", nil, "Bytes that completed stages uploaded.", nil}
 	progressObjects  = Metric{"perago_progress_objects_total", "counter", []string{"task", "phase"}, "Objects that a phase of a task is done with, counted while it works and whatever becomes of the task.", nil}
 	progressBytes    = Metric{"perago_progress_bytes_total", "counter", []string{"task", "phase"}, "Bytes that a phase of a task has moved or read, counted while it works, whatever becomes of the task and with what it had to repeat.", nil}
 	stagingBranches  = Metric{"perago_staging_branches", "gauge", []string{"state"}, "Staging and source branches that the last whole sweep saw, by what became of them: deleted, kept, failed.", nil}
+	orphanedBranches = Metric{"perago_orphaned_branches", "gauge", nil, "Staging and source branches that the last whole sweep could not delete, older than PERAGO_SWEEP_TTL and of no workflow that runs.", nil}
 	branchDecisions  = Metric{"perago_branch_decisions_total", "counter", []string{"state"}, "Decisions of cleanups and sweeps on staging and source branches: deleted, kept, failed.", nil}
 	directories      = Metric{"perago_workspace_directories_total", "counter", []string{"state"}, "Decisions of sweeps on workspace directories: deleted, kept, failed.", nil}
 	sweeps           = Metric{"perago_sweeps_total", "counter", []string{"outcome"}, "Sweeps ended: completed, failed.", nil}
@@ -55,16 +59,31 @@ var (
 	inDoubt          = Metric{"perago_in_doubt_total", "counter", nil, "Merges that were sent and whose outcome could not be read.", nil}
 	abandoned        = Metric{"perago_abandoned_total", "counter", nil, "Publications that landed but whose completion Conductor did not accept.", nil}
 	leaseLost        = Metric{"perago_lease_lost_total", "counter", nil, "Attempts cancelled at work because their lease was lost.", nil}
+	readyCondition   = Metric{"perago_ready_condition", "gauge", []string{"condition"}, "Whether a condition of /readyz holds: 1 or 0.", nil}
 	lateLandingTotal = Metric{"perago_late_landing_total", "counter", nil, "Commits of a step found above its published commit.", nil}
 )
+
+// zeros are series with labels that are there from the start: an alert on an
+// increase does not see the first event of a series that begins with it.
+var zeros = map[string][][]string{
+	publishOutcomes.Name: {{string(txn.OutcomeRaced), ""}, {string(txn.OutcomeRaced), "soft"}, {string(txn.OutcomeRaced), "hard"}},
+	fenceRejections.Name: {
+		{"publish", "advanced"}, {"publish", "raced"}, {"publish", "hook"}, {"publish", "no_run"},
+		{"attempt", string(txn.StaleTaskGone)}, {"attempt", string(txn.StaleTaskStatus)}, {"attempt", string(txn.StaleWorkflowID)},
+		{"attempt", string(txn.StaleRetryCount)}, {"attempt", string(txn.StaleWorker)}, {"attempt", string(txn.StalePollCount)},
+		{"attempt", string(txn.StaleStartTime)}, {"attempt", string(txn.StaleWorkflowStatus)}, {"attempt", string(txn.StaleUnreadable)},
+		{"attempt", string(txn.StaleLeaseLost)},
+	},
+	sweeps.Name: {{"completed"}, {"failed"}},
+}
 
 // Catalog lists every metric of a worker in the order of the documents.
 func Catalog() []Metric {
 	return []Metric{
 		taskPoll, taskPollTime, taskExecuteTime, taskUpdateTime, taskUpdateError,
-		taskOutcomes, fenceRejections, publishOutcomes, mergeDuration, phaseDuration,
-		stagedObjects, stagedBytes, progressObjects, progressBytes, stagingBranches, branchDecisions, directories, sweeps,
-		inDoubt, abandoned, leaseLost, lateLandingTotal, publishedAfter,
+		taskOutcomes, fenceRejections, publishOutcomes, mergeDuration, mergeBudget, phaseDuration,
+		stagedObjects, stagedBytes, progressObjects, progressBytes, stagingBranches, orphanedBranches, branchDecisions, directories, sweeps,
+		inDoubt, abandoned, leaseLost, lateLandingTotal, publishedAfter, readyCondition,
 	}
 }
 
@@ -98,10 +117,16 @@ func NewMetrics() *Metrics {
 			if len(metric.Labels) == 0 {
 				vec.WithLabelValues()
 			}
+			for _, labels := range zeros[metric.Name] {
+				vec.WithLabelValues(labels...)
+			}
 		case "gauge":
 			vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metric.Name, Help: metric.Help}, metric.Labels)
 			m.gauges[metric.Name] = vec
-			m.registry.MustRegister(vec)
+			// Read at each scrape: see Conditions.
+			if metric.Name != readyCondition.Name {
+				m.registry.MustRegister(vec)
+			}
 		case "histogram":
 			vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metric.Name, Help: metric.Help, Buckets: metric.buckets}, metric.Labels)
 			m.histograms[metric.Name] = vec
@@ -149,8 +174,12 @@ func (m *Metrics) PublishOutcome(outcome, fence string) {
 	m.count(publishOutcomes, 1, outcome, fence)
 }
 
-// Merged records the time one merge call took, whatever it answered.
-func (m *Metrics) Merged(took time.Duration) { m.observe(mergeDuration, took) }
+// Merged records the time one merge call took, whatever it answered, and what
+// its budget allowed.
+func (m *Metrics) Merged(took, timeout time.Duration) {
+	m.observe(mergeDuration, took)
+	m.histograms[mergeBudget.Name].WithLabelValues().Observe(took.Seconds() / timeout.Seconds())
+}
 
 // Phase records the time one phase of a task took.
 func (m *Metrics) Phase(task txn.TaskType, phase string, took time.Duration) {
@@ -186,6 +215,12 @@ func (m *Metrics) StagingBranches(state string, branches int) {
 	m.gauges[stagingBranches.Name].WithLabelValues(state).Set(float64(branches))
 }
 
+// OrphanedBranches sets how many branches the last sweep could not delete although
+// they are too old.
+func (m *Metrics) OrphanedBranches(branches int) {
+	m.gauges[orphanedBranches.Name].WithLabelValues().Set(float64(branches))
+}
+
 // BranchDecided counts one decision on a staging or source branch.
 func (m *Metrics) BranchDecided(state string) { m.count(branchDecisions, 1, state) }
 
@@ -216,6 +251,36 @@ func (m *Metrics) LeaseLost() { m.count(leaseLost, 1) }
 
 // LateLanding counts one commit of a step found above its published commit.
 func (m *Metrics) LateLanding() { m.count(lateLandingTotal, 1) }
+
+// Conditions exports what holds at each scrape; called once.
+func (m *Metrics) Conditions(now func() []Condition) {
+	m.registry.MustRegister(&conditionCollector{gauge: m.gauges[readyCondition.Name], now: now})
+}
+
+// conditionCollector asks for the conditions when it is scraped, because one of
+// them changes by the mere passing of time.
+type conditionCollector struct {
+	gauge *prometheus.GaugeVec
+	now   func() []Condition
+	// scrape keeps two scrapes at once from emptying each other's gauges.
+	scrape sync.Mutex
+}
+
+func (c *conditionCollector) Describe(to chan<- *prometheus.Desc) { c.gauge.Describe(to) }
+
+func (c *conditionCollector) Collect(to chan<- prometheus.Metric) {
+	c.scrape.Lock()
+	defer c.scrape.Unlock()
+	c.gauge.Reset()
+	for _, condition := range c.now() {
+		holds := 0.0
+		if condition.OK {
+			holds = 1
+		}
+		c.gauge.WithLabelValues(condition.Name).Set(holds)
+	}
+	c.gauge.Collect(to)
+}
 
 func (m *Metrics) count(metric Metric, by float64, labels ...string) {
 	m.counters[metric.Name].WithLabelValues(labels...).Add(by)

@@ -33,11 +33,16 @@ func TestCatalogIsWhatIsExported(t *testing.T) {
 		"perago_task_outcomes_total{outcome,task}":     func() { m.TaskOutcome("a", "completed") },
 		"perago_fence_rejections_total{fence,reason}":  func() { m.FenceRejection("attempt", "worker") },
 		"perago_publish_outcomes_total{fence,outcome}": func() { m.PublishOutcome("published", "hard") },
-		"perago_merge_duration_seconds{}":              func() { m.Merged(time.Second) },
-		"perago_phase_duration_seconds{phase,task}":    func() { m.Phase("a", "scan", time.Second) },
-		"perago_staged_objects_total{change}":          func() { m.Staged("added", 3) },
-		"perago_staged_bytes_total{}":                  func() { m.StagedBytes(7) },
-		"perago_progress_objects_total{phase,task}":    func() { m.Progress("a", "upload")(4, 0) },
+		"perago_merge_duration_seconds{}":              func() { m.Merged(time.Second, time.Second) },
+		"perago_merge_budget_ratio{}":                  func() {},
+		"perago_orphaned_branches{}":                   func() { m.OrphanedBranches(1) },
+		"perago_ready_condition{condition}": func() {
+			m.Conditions(func() []Condition { return []Condition{{Name: "holds", OK: true}, {Name: "fails"}} })
+		},
+		"perago_phase_duration_seconds{phase,task}": func() { m.Phase("a", "scan", time.Second) },
+		"perago_staged_objects_total{change}":       func() { m.Staged("added", 3) },
+		"perago_staged_bytes_total{}":               func() { m.StagedBytes(7) },
+		"perago_progress_objects_total{phase,task}": func() { m.Progress("a", "upload")(4, 0) },
 		"perago_progress_bytes_total{phase,task}": func() {
 			count := m.Progress("a", "upload")
 			count(0, 100)
@@ -76,7 +81,7 @@ func TestCatalogIsWhatIsExported(t *testing.T) {
 				labels = append(labels, label.GetName())
 			}
 			name := family.GetName() + "{" + strings.Join(labels, ",") + "}"
-			values[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + metric.GetHistogram().GetSampleSum()
+			values[name] += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + metric.GetHistogram().GetSampleSum()
 		}
 	}
 	for _, metric := range Catalog() {
@@ -115,6 +120,46 @@ func TestCountersStartAtZero(t *testing.T) {
 		if !strings.Contains(recorder.Body.String(), "\n"+name+" 0\n") {
 			t.Errorf("/metrics lacks %s 0", name)
 		}
+	}
+}
+
+// A series with labels that an alert watches is there from the start too.
+func TestSeriesOfAlertsStartAtZero(t *testing.T) {
+	t.Parallel()
+	recorder := httptest.NewRecorder()
+	NewHealthHandler(NewMetrics().Registry(), nil).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, series := range []string{
+		`perago_publish_outcomes_total{fence="soft",outcome="raced"}`,
+		`perago_fence_rejections_total{fence="publish",reason="no_run"}`,
+		`perago_fence_rejections_total{fence="publish",reason="advanced"}`,
+		`perago_fence_rejections_total{fence="attempt",reason="lease_lost"}`,
+		`perago_sweeps_total{outcome="failed"}`,
+	} {
+		if !strings.Contains(recorder.Body.String(), "\n"+series+" 0\n") {
+			t.Errorf("/metrics lacks %s 0", series)
+		}
+	}
+}
+
+// The conditions are those of the moment of the scrape, and one that is gone is
+// not exported any more.
+func TestConditionsAreReadAtTheScrape(t *testing.T) {
+	t.Parallel()
+	m := NewMetrics()
+	conditions := []Condition{{Name: "worker"}, {Name: "lakefs", OK: true}}
+	m.Conditions(func() []Condition { return conditions })
+	scrape := func() string {
+		recorder := httptest.NewRecorder()
+		NewHealthHandler(m.Registry(), nil).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return recorder.Body.String()
+	}
+	if text := scrape(); !strings.Contains(text, "\nperago_ready_condition{condition=\"worker\"} 0\n") ||
+		!strings.Contains(text, "\nperago_ready_condition{condition=\"lakefs\"} 1\n") {
+		t.Errorf("/metrics: %s", text)
+	}
+	conditions = []Condition{{Name: "lakefs"}}
+	if text := scrape(); strings.Contains(text, `condition="worker"`) || !strings.Contains(text, "\nperago_ready_condition{condition=\"lakefs\"} 0\n") {
+		t.Errorf("/metrics: %s", text)
 	}
 }
 

@@ -181,6 +181,7 @@ func (p Program[C]) serve(ctx context.Context, config Config, own *C, redactor *
 		ProgressInterval: parts.ProgressInterval, TaskLog: parts.TaskLog,
 		Checks: parts.Checks, Log: log, Metrics: process.Metrics, Redactor: redactor,
 	})
+	process.Metrics.Conditions(tasks.Conditions)
 	health, err := telemetry.ListenHealth(config.HTTPAddr, telemetry.NewHealthHandler(process.Metrics.Registry(), tasks.Conditions))
 	if err != nil {
 		return fmt.Errorf("PERAGO_HTTP_ADDR %s cannot be listened on, give each worker on this host its own: %w", config.HTTPAddr, err)

@@ -191,7 +191,7 @@ func TestWholeLifeOfAProcess(t *testing.T) {
 		t.Fatalf("started: %v", started)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for path, want := range map[string]string{"/livez": "ok", "/readyz": `"ready": true`, "/metrics": `task_poll_total{taskType="perago_stage"}`} {
+	for path, want := range map[string]string{"/livez": "ok", "/readyz": `"ready": true`, "/metrics": `task_poll_total{taskType="perago_stage"}`, "/metrics?": `perago_ready_condition{condition="poll of perago_stage"} 1`} {
 		response, err := client.Get(fmt.Sprintf("http://%s%s", started[0]["http_addr"], path))
 		if err != nil {
 			t.Fatal(err)
