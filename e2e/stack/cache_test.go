@@ -118,7 +118,7 @@ func TestFromEnv(t *testing.T) {
 	t.Parallel()
 	want := Servers{
 		ConductorURL: "http://127.0.0.1:1", LakeFSURL: "http://127.0.0.1:2",
-		AccessKeyID: "key", SecretAccessKey: "secret", ImportDir: "/import",
+		AccessKeyID: "key", SecretAccessKey: "secret", ImportDir: "/import", BlocksDir: "/blocks",
 	}
 	env := map[string]string{}
 	for _, kv := range want.Env() {

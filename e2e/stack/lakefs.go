@@ -17,7 +17,7 @@ func StartLakeFS(t testing.TB, settings ...string) Servers {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	servers := Servers{ImportDir: filepath.Join(dir, "import"), AccessKeyID: "perago-" + randomHex(6), SecretAccessKey: randomHex(20)}
+	servers := Servers{ImportDir: filepath.Join(dir, "import"), BlocksDir: filepath.Join(dir, "lakefs", "blocks"), AccessKeyID: "perago-" + randomHex(6), SecretAccessKey: randomHex(20)}
 	for _, folder := range []string{servers.ImportDir, filepath.Join(dir, "tmp")} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ const (
 	EnvAccessKeyID     = "PERAGO_TEST_LAKEFS_ACCESS_KEY_ID"
 	EnvSecretAccessKey = "PERAGO_TEST_LAKEFS_SECRET_ACCESS_KEY"
 	EnvImportDir       = "PERAGO_TEST_IMPORT_DIR"
+	EnvBlocksDir       = "PERAGO_TEST_LAKEFS_BLOCKS_DIR"
 )
 
 // Servers are the addresses of both running servers and the keys to lakeFS.
@@ -27,6 +28,8 @@ type Servers struct {
 	// ImportDir is the one local folder that lakeFS may import from, as
 	// local://<ImportDir>/...
 	ImportDir string
+	// BlocksDir is where lakeFS keeps the objects' data.
+	BlocksDir string
 }
 
 // Env is the environment that FromEnv reads.
@@ -37,6 +40,7 @@ func (s Servers) Env() []string {
 		EnvAccessKeyID + "=" + s.AccessKeyID,
 		EnvSecretAccessKey + "=" + s.SecretAccessKey,
 		EnvImportDir + "=" + s.ImportDir,
+		EnvBlocksDir + "=" + s.BlocksDir,
 	}
 }
 
@@ -58,6 +62,7 @@ func fromEnv(getenv func(string) string) (Servers, error) {
 		AccessKeyID:     get(EnvAccessKeyID),
 		SecretAccessKey: get(EnvSecretAccessKey),
 		ImportDir:       get(EnvImportDir),
+		BlocksDir:       get(EnvBlocksDir),
 	}
 	if len(missing) > 0 {
 		return Servers{}, fmt.Errorf("needs the real servers: run `make test` (not set: %s)", strings.Join(missing, ", "))

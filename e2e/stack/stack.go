@@ -65,7 +65,7 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if logDir == "" {
 		logDir = st.dir
 	}
-	st.ImportDir = filepath.Join(st.dir, "import")
+	st.ImportDir, st.BlocksDir = filepath.Join(st.dir, "import"), filepath.Join(st.dir, "lakefs", "blocks")
 	for _, dir := range []string{logDir, st.ImportDir, filepath.Join(st.dir, "tmp")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
@@ -140,7 +140,7 @@ func lakeFSServer(bin Binaries, dir, logPath string, keys Servers, settings ...s
 				"LAKEFS_DATABASE_TYPE=local",
 				"LAKEFS_DATABASE_LOCAL_PATH="+filepath.Join(data, "db"),
 				"LAKEFS_BLOCKSTORE_TYPE=local",
-				"LAKEFS_BLOCKSTORE_LOCAL_PATH="+filepath.Join(data, "blocks"),
+				"LAKEFS_BLOCKSTORE_LOCAL_PATH="+keys.BlocksDir,
 				"LAKEFS_BLOCKSTORE_LOCAL_IMPORT_ENABLED=true",
 				"LAKEFS_BLOCKSTORE_LOCAL_ALLOWED_EXTERNAL_PREFIXES="+keys.ImportDir,
 				// The default is a folder in the home directory, which two

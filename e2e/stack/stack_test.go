@@ -224,7 +224,7 @@ func TestLakeFSKeepsItsDataOverACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	keys := Servers{AccessKeyID: "perago-test", SecretAccessKey: randomHex(20), ImportDir: filepath.Join(dir, "import")}
+	keys := Servers{AccessKeyID: "perago-test", SecretAccessKey: randomHex(20), ImportDir: filepath.Join(dir, "import"), BlocksDir: filepath.Join(dir, "blocks")}
 	lake := lakeFSServer(bin, dir, filepath.Join(dir, "log"), keys)
 	t.Cleanup(lake.Kill)
 	if err := lake.Start(ctx); err != nil {
