@@ -73,6 +73,8 @@ type setup struct {
 	// lakeFS are the settings of a lakeFS of the test's own; the shared one when
 	// there are none.
 	lakeFS []string
+	// s3 is a lakeFS on an S3 server that the test has started instead.
+	s3 *stack.OnS3
 }
 
 // newFleet is newFleetOf a repository with these files.
@@ -91,9 +93,15 @@ func newFleetOf(t testing.TB, s setup) *fleet {
 		own.ConductorURL = f.servers.ConductorURL
 		f.servers = own
 	}
+	store := "local://"
+	if s.s3 != nil {
+		own := s.s3.Servers
+		own.ConductorURL = f.servers.ConductorURL
+		f.servers, store = own, "s3://"+s.s3.Bucket+"/"
+	}
 	f.conductor, f.lake = clients(t, f.servers)
 	f.operator = conductortest.NewOperator(f.servers.ConductorURL, nil)
-	f.repo, f.first = lakefstest.NewRepository(t, f.lake, s.files, s.expect...)
+	f.repo, f.first = lakefstest.NewRepositoryIn(t, f.lake, store, s.files, s.expect...)
 	f.allowed = cmp.Or(s.repositories, string(f.repo))
 	looked := make(chan struct{})
 	go func() {

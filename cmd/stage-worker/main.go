@@ -23,6 +23,7 @@ import (
 var (
 	_ worker.Conductor = (*conductor.Client)(nil)
 	_ stage.Lake       = lakefs.Settling{}
+	_ stage.Lake       = (*lakefs.Presigned)(nil)
 	_ checkout.Lake    = (*lakefs.Client)(nil)
 	_ worker.TaskLog   = (*conductor.Client)(nil)
 	_ checkout.Attempt = (*worker.Attempt)(nil)
@@ -65,8 +66,21 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 	if err != nil {
 		return worker.Parts{}, fmt.Errorf("PERAGO_WORKSPACE_ROOT: %w", err)
 	}
+	var uploading stage.Lake = lakefs.Settling{Client: lake}
+	if config.Stage.UploadPresigned == stage.PresignedAuto {
+		uploading = lakefs.NewPresigned(lakefs.Settling{Client: lake}, nil, func(direct bool, why string) {
+			switch {
+			case direct:
+				process.Log.Info("uploads go to the object store")
+			case why != "":
+				process.Log.Warn("uploads go through lakeFS: the object store cannot be used", slog.String("reason", why))
+			default:
+				process.Log.Info("uploads go through lakeFS, which signs no URLs")
+			}
+		})
+	}
 	stager := &stage.Stager{
-		Lake: lakefs.Settling{Client: lake}, Root: root,
+		Lake: uploading, Root: root,
 		Identity:          process.Config.Identity(config.Conductor.ServerURL),
 		Allowed:           process.Config.Allowed(),
 		AllowedImports:    config.Stage.Imports(),

@@ -59,7 +59,7 @@ func Objects(objects []txn.Object) iter.Seq2[txn.Object, error] {
 //
 // Equality is by content alone: sizes that differ are a change, equal sizes are
 // hashed and compared with the object's MD5, and an object whose checksum is not
-// a plain MD5 (imported, multipart, pre-signed) counts as changed. Size and time
+// a plain MD5 (of parts, or of another uploader) counts as changed. Size and time
 // never make two files equal. At most concurrency files are hashed at once, while
 // the listing goes on; less than one means one.
 //

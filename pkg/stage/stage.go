@@ -52,11 +52,18 @@ type Attempt interface {
 	Expect(objects int, bytes int64) (done func(objects int, bytes int64))
 }
 
+// The values of Config.UploadPresigned.
+const (
+	PresignedAuto  = "auto"
+	PresignedNever = "never"
+)
+
 // Config is the stage worker's own configuration.
 type Config struct {
 	WorkspaceRoot     string   `env:"PERAGO_WORKSPACE_ROOT,required" desc:"Directory under which user workers write their files, as <root>/<workflow id>/<task id>/, and checkouts go; the same path on every host that shares it"`
 	UploadConcurrency int      `env:"PERAGO_UPLOAD_CONCURRENCY,default=64" desc:"Uploads at once, or downloads of a checkout, for each task; a file of more than 256 KiB counts for several, up to an eighth of them"`
 	UploadRateLimit   int64    `env:"PERAGO_UPLOAD_RATE_LIMIT,default=0" desc:"Bytes per second that all uploads of the process together may send; 0 is no limit"`
+	UploadPresigned   string   `env:"PERAGO_UPLOAD_PRESIGNED,default=auto" desc:"auto uploads to the object store itself, by pre-signed URLs, where lakeFS offers them and the store can be reached; never uploads through lakeFS alone"`
 	AllowedImports    []string `env:"PERAGO_ALLOWED_IMPORTS,default=*" desc:"Object-store prefixes that a task may import from, as URIs separated by commas; * allows all that lakeFS can read, none allows nothing"`
 	// ProgressInterval is that of checkouts, too.
 	ProgressInterval time.Duration `env:"PERAGO_PROGRESS_INTERVAL,default=30s" desc:"How often a stage or a checkout that takes long says how far it is: in the log, and less often in Conductor's log of the task; 0s is never"`
@@ -80,6 +87,9 @@ func (c Config) Validate() []error {
 	}
 	if c.ProgressInterval != 0 && (c.ProgressInterval < time.Second || c.ProgressInterval > time.Hour) {
 		faults = append(faults, fmt.Errorf("PERAGO_PROGRESS_INTERVAL is %s; it must be 0s for never, or between 1s and 1h", c.ProgressInterval))
+	}
+	if c.UploadPresigned != PresignedAuto && c.UploadPresigned != PresignedNever {
+		faults = append(faults, fmt.Errorf("PERAGO_UPLOAD_PRESIGNED is %q; it must be %s or %s", c.UploadPresigned, PresignedAuto, PresignedNever))
 	}
 	if _, err := txn.ParseImportList(c.AllowedImports); err != nil {
 		faults = append(faults, fmt.Errorf("PERAGO_ALLOWED_IMPORTS is not usable: %w", err))
