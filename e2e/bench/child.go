@@ -88,8 +88,16 @@ func ours(ctx context.Context, servers stack.Servers, j job) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
+	var uploading stage.Lake = lakefs.Settling{Client: lake.Client}
+	if j.Presigned {
+		uploading = lakefs.NewPresigned(lakefs.Settling{Client: lake.Client}, nil, func(direct bool, why string) {
+			if !direct {
+				fmt.Fprintln(os.Stderr, "uploads go through lakeFS:", why)
+			}
+		})
+	}
 	stager := &stage.Stager{
-		Lake: lakefs.Settling{Client: lake.Client}, Root: root, Identity: "bench", Allowed: txn.AllowList{"*"}, AllowedImports: imports,
+		Lake: uploading, Root: root, Identity: "bench", Allowed: txn.AllowList{"*"}, AllowedImports: imports,
 		UploadConcurrency: j.Concurrency, NewExecutionID: worker.NewExecutionID,
 	}
 	result, err := stager.Run(ctx, txn.Task{

@@ -33,7 +33,7 @@ func unique(name string) string {
 // repository makes one and gives the commit that its main points at.
 func (b *bench) repository(ctx context.Context, name string) (txn.Repository, txn.CommitID, error) {
 	repository := txn.Repository(unique("bench-" + name))
-	if err := b.lake.CreateRepository(ctx, repository, "local://"+string(repository), "main"); err != nil {
+	if err := b.lake.CreateRepository(ctx, repository, b.store+string(repository), "main"); err != nil {
 		return "", "", err
 	}
 	head, err := b.lake.Head(ctx, repository, "main")

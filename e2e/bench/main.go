@@ -54,6 +54,8 @@ type bench struct {
 	out     io.Writer
 	servers stack.Servers
 	lake    lake
+	// store is where repositories have their data.
+	store   string
 	lakectl string
 	rclone  string
 	rounds  int
@@ -63,7 +65,7 @@ type bench struct {
 }
 
 func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
-	b := &bench{out: out}
+	b := &bench{out: out, store: "local://"}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&b.lakectl, "lakectl", "", "lakectl's `file`; the one that belongs to the tests' lakeFS when empty")
 	flags.StringVar(&b.rclone, "rclone", "rclone", "rclone's `file`; empty leaves it out")
@@ -126,6 +128,8 @@ var scenarios = []struct {
 	{"medium", medium},
 	{"large", large},
 	{"edited", edited},
+	{"presigned-small", presignedSmall},
+	{"presigned-medium", presignedMedium},
 	{"import", imported},
 	{"history", longHistory},
 	{"changes", manyChanges},

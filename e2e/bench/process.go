@@ -48,6 +48,8 @@ type job struct {
 	// Import is an object-store prefix instead.
 	Import      string
 	Concurrency int
+	// Presigned lets uploads go to the object store itself.
+	Presigned bool
 }
 
 // report is what a child of ours says.
@@ -67,7 +69,7 @@ func (b *bench) self(ctx context.Context, j job) (time.Duration, report, int64, 
 	if err != nil {
 		return 0, report{}, 0, err
 	}
-	took, out, peak, err := process(ctx, nil, binary, childFlag, string(raw))
+	took, out, peak, err := process(ctx, b.servers.Env(), binary, childFlag, string(raw))
 	if err != nil {
 		return 0, report{}, 0, err
 	}

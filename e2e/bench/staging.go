@@ -40,11 +40,15 @@ func (b *bench) uploads(ctx context.Context, name string, count, size int) (*upl
 	return u, err
 }
 
-func (u *uploads) ours() contender {
-	return contender{name: "perago", run: func(ctx context.Context) (time.Duration, error) {
+func (u *uploads) ours() contender { return u.oursBy("perago", false) }
+
+// oursBy is ours, whose uploads go to the object store itself where lakeFS offers
+// that.
+func (u *uploads) oursBy(name string, presigned bool) contender {
+	return contender{name: name, run: func(ctx context.Context) (time.Duration, error) {
 		took, _, peak, err := u.self(ctx, job{
 			Kind: "ours", Repository: string(u.repository), Ref: string(u.first), Prefix: "data/",
-			Root: u.dir, Directory: u.directory, Concurrency: ourConcurrency,
+			Root: u.dir, Directory: u.directory, Concurrency: ourConcurrency, Presigned: presigned,
 		})
 		u.peak = max(u.peak, peak)
 		return took, err
@@ -234,37 +238,5 @@ func edited(ctx context.Context, b *bench, name string) error {
 		return err
 	}
 	u.memory(name, 200)
-	return nil
-}
-
-// imported is what is in the object store already, against uploading it.
-func imported(ctx context.Context, b *bench, name string) error {
-	count := 10_000 / b.scale
-	u, err := b.uploads(ctx, name, count, 4*kib)
-	if err != nil {
-		return err
-	}
-	store := filepath.Join(b.servers.ImportDir, unique("bench"))
-	if err := os.CopyFS(store, os.DirFS(u.local())); err != nil {
-		return err
-	}
-	uploading := u.ours()
-	uploading.name, uploading.goal = "uploading them", 20
-	var sent int64
-	importing := contender{name: "import", run: func(ctx context.Context) (time.Duration, error) {
-		took, r, _, err := u.self(ctx, job{
-			Kind: "ours", Repository: string(u.repository), Ref: string(u.first), Prefix: "data/",
-			Root: u.dir, Import: "local://" + store + "/", Concurrency: ourConcurrency,
-		})
-		if err == nil && r.Objects != count {
-			err = fmt.Errorf("%d objects were imported, want %d", r.Objects, count)
-		}
-		sent += r.Bytes
-		return took, err
-	}}
-	if err := b.compare(ctx, name, float64(count), "/s", importing, uploading); err != nil {
-		return err
-	}
-	fmt.Fprintf(b.out, "bench %s sent=%d\n", name, sent)
 	return nil
 }
