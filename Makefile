@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test race bench model faults crash roundtrip page test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test race bench model faults crash roundtrip page check-deploy test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine. Within a package most tests wait for a
@@ -21,7 +21,7 @@ demo: deps build ## run three workflows on real servers; KEEP=1 leaves all of it
 demo-stop: ## stop what `make demo KEEP=1` left running
 	go run ./e2e/demo -stop
 
-test: deps fmt-check vet staticcheck ## all checks and tests, on the real servers
+test: deps fmt-check vet staticcheck check-deploy ## all checks and tests, on the real servers
 	go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./...
 
 race: deps ## sixteen publishers race for one head, ROUNDS times (50)
@@ -46,6 +46,9 @@ bench: ## measure staging and publishing against other ways; ROUNDS=N, ONLY=REGE
 
 page: ## the page of perago explain in headless Chromium (Debian's package chromium)
 	go test -count=1 -tags chromium ./e2e/page
+
+check-deploy: deps ## render the chart, try the alert rules, verify the units, start the binaries from nothing
+	cd deploy/check && go test -shuffle=on -count=1 -timeout 20m ./...
 
 test-short: ## the tests that need no server
 	go test -short -race -shuffle=on ./...

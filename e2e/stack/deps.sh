@@ -42,6 +42,7 @@ install() { # WORD...: packages by what they give
       cc) packages+=(gcc libc6-dev) ;;
       curl) packages+=(curl) ;;
       rclone) packages+=(rclone) ;;
+      systemd) packages+=(systemd) ;;
       esac
     done
     apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >/dev/null
@@ -53,6 +54,7 @@ install() { # WORD...: packages by what they give
       cc) packages+=(gcc) ;;
       curl) packages+=(curl) ;;
       rclone) packages+=(rclone) ;;
+      systemd) packages+=(systemd) ;;
       esac
     done
     dnf install -y -q "${packages[@]}" </dev/null
@@ -106,5 +108,14 @@ if [ "${#words[@]}" -gt 0 ]; then
   mapfile -t words < <(missing)
   [ "${#words[@]}" -eq 0 ] || explain "${words[@]}"
 fi
+
+# For the checks of deploy/ alone: without them the rest works, so this is no
+# reason to stop.
+if ! command -v systemd-analyze >/dev/null; then
+  { [ "$(id -u)" -eq 0 ] && install systemd && command -v systemd-analyze >/dev/null; } ||
+    echo "make deps: make check-deploy needs systemd-analyze (Debian, Ubuntu: apt-get install systemd)" >&2
+fi
+deploy/check/promtool.sh install >/dev/null ||
+  echo "make deps: make check-deploy needs promtool" >&2
 
 go run ./e2e/stack/prefetch
