@@ -21,6 +21,7 @@ import (
 	"perago/e2e/stack"
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
+	"perago/pkg/credential"
 	"perago/pkg/fault"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
@@ -201,7 +202,7 @@ func clients(t testing.TB, servers stack.Servers) (*conductor.Client, *lakefs.Cl
 		t.Fatal(err)
 	}
 	lake, err := lakefs.New(lakefs.Config{
-		Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+		Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID), SecretAccessKey: credential.New(servers.SecretAccessKey),
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

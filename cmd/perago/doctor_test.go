@@ -19,6 +19,7 @@ import (
 	"perago/e2e/stack"
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
+	"perago/pkg/credential"
 	"perago/pkg/doctor"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
@@ -55,7 +56,7 @@ func onBothServers(t *testing.T, scenario func(*installation)) {
 		t.Parallel()
 		servers := stack.Require(t)
 		scenario(newInstallation(t, servers.ConductorURL, lakefs.Config{
-			Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+			Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID), SecretAccessKey: credential.New(servers.SecretAccessKey),
 		}))
 	})
 }
@@ -86,7 +87,7 @@ func newInstallation(t *testing.T, conductorURL string, config lakefs.Config) *i
 	i.no(err)
 	i.environment = map[string]string{
 		"CONDUCTOR_SERVER_URL": conductorURL, "LAKECTL_SERVER_ENDPOINT_URL": config.Endpoint,
-		"LAKECTL_CREDENTIALS_ACCESS_KEY_ID": config.AccessKeyID, "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": config.SecretAccessKey.Reveal(),
+		"LAKECTL_CREDENTIALS_ACCESS_KEY_ID": config.AccessKeyID.Reveal(), "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": config.SecretAccessKey.Reveal(),
 		"PERAGO_CONDUCTOR_ID": "doctor-" + i.suffix, "PERAGO_REQUIRE_HARD_FENCE": "true",
 	}
 	return i

@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"perago/pkg/conductor/conductortest"
+	"perago/pkg/credential"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/telemetry"
@@ -76,7 +77,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("CONDUCTOR", conductor.URL)
 			e.Setenv("LAKEFS", lakeServer.URL)
 			e.Setenv("LAKEFS_WITHOUT_ACTIONS", idleServer.URL)
-			e.Setenv("KEY", config.AccessKeyID)
+			e.Setenv("KEY", config.AccessKeyID.Reveal())
 			e.Setenv("SECRET", config.SecretAccessKey.Reveal())
 			e.Setenv("HEAD", head)
 			e.Setenv("NOBODY", nobody)
@@ -102,7 +103,7 @@ func newRepository(config lakefs.Config) (string, error) {
 // lakeOf is a client of the scripts' lakeFS.
 func lakeOf(ts *testscript.TestScript) *lakefs.Client {
 	client, err := lakefs.New(lakefs.Config{
-		Endpoint: ts.Getenv("LAKEFS"), AccessKeyID: ts.Getenv("KEY"), SecretAccessKey: lakefs.NewSecret(ts.Getenv("SECRET")),
+		Endpoint: ts.Getenv("LAKEFS"), AccessKeyID: credential.New(ts.Getenv("KEY")), SecretAccessKey: credential.New(ts.Getenv("SECRET")),
 	}, nil)
 	ts.Check(err)
 	return client
@@ -144,9 +145,9 @@ func newConductor() http.Handler {
 	mux.HandleFunc("/measured/metrics", func(w http.ResponseWriter, _ *http.Request) {
 		metrics := telemetry.NewMetrics()
 		for range 99 {
-			metrics.Merged(time.Second / 2)
+			metrics.Merged(time.Second/2, time.Minute)
 		}
-		metrics.Merged(time.Minute)
+		metrics.Merged(time.Minute, time.Minute)
 		promhttp.HandlerFor(metrics.Registry(), promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	})
 	mux.HandleFunc("/silent/", func(_ http.ResponseWriter, r *http.Request) {

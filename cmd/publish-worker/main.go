@@ -39,6 +39,7 @@ var program = worker.Program[config]{
 func main() { worker.Main(program) }
 
 func build(_ context.Context, process *worker.Process, config *config) (worker.Parts, error) {
+	config.Conductor.Renewed, config.LakeFS.Renewed = process.Renewed("Conductor"), process.Renewed("lakeFS")
 	server, err := conductor.New(config.Conductor, nil)
 	if err != nil {
 		return worker.Parts{}, err

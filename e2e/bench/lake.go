@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"perago/e2e/stack"
+	"perago/pkg/credential"
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
 )
@@ -19,7 +20,7 @@ type lake struct{ *lakefs.Client }
 
 func newLake(servers stack.Servers) (lake, error) {
 	client, err := lakefs.New(lakefs.Config{
-		Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+		Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID), SecretAccessKey: credential.New(servers.SecretAccessKey),
 	}, nil)
 	return lake{client}, err
 }

@@ -236,9 +236,12 @@ func configuration(t *testing.T) string {
 			meaning := v.Description
 			if v.Secret {
 				meaning += ". Secret"
-				if !declared(having, v.Name+"_FILE") {
-					meaning += "; can stand in a file named by `" + v.Name + "_FILE`"
-				}
+			}
+			if v.File {
+				meaning += "; can stand in a file named by `" + v.Name + "_FILE`"
+			}
+			if v.Renewed {
+				meaning += ", which is read again after a 401"
 			}
 			fmt.Fprintf(&out, "| `%s` | %s | %s |\n", v.Name, cell(value), cell(meaning))
 		}
@@ -258,12 +261,6 @@ func ownDefaults(programs []program, name string) string {
 		}
 	}
 	return strings.Join(all, ", ")
-}
-
-func declared(programs []program, name string) bool {
-	return slices.ContainsFunc(programs, func(p program) bool {
-		return slices.ContainsFunc(p.variables(), func(v worker.Variable) bool { return v.Name == name })
-	})
 }
 
 // cell is a text as it stands in a table: plain, whatever it holds.

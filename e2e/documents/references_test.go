@@ -163,7 +163,7 @@ func TestVariables(t *testing.T) {
 	for _, config := range configs {
 		for _, v := range worker.Variables(config.value) {
 			known = append(known, v.Name)
-			if v.Secret {
+			if v.File {
 				known = append(known, v.Name+"_FILE")
 			}
 		}

@@ -37,6 +37,7 @@ var noSentences = map[string]string{
 	"no queue for %s in domain %q":            "a panic of the worker's own",
 	"`perago fence %s lakefs://%s/%s`":        "a command inside another sentence",
 	" (secret; may stand in a file named by ": "the help of a worker",
+	" (may stand in a file named by ":         "the help of a worker",
 }
 
 // undertaking is what was being done when something went wrong. It stands before

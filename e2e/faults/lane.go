@@ -18,6 +18,7 @@ import (
 	"perago/e2e/stack"
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
+	"perago/pkg/credential"
 	"perago/pkg/fault"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
@@ -93,7 +94,7 @@ func newLane(ctx context.Context, name string, once bool, servers stack.Servers,
 	}
 	l.operator = conductortest.NewOperator(servers.ConductorURL, nil)
 	if l.lake, err = lakefs.New(lakefs.Config{
-		Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+		Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID), SecretAccessKey: credential.New(servers.SecretAccessKey),
 	}, nil); err != nil {
 		return nil, err
 	}

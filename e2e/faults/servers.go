@@ -49,7 +49,7 @@ func serversOf(memory string) (servers stack.Servers, stop func(), err error) {
 	if memory == "lakefs" || memory == "both" {
 		lake := lakefstest.NewServer()
 		config := lake.Config()
-		servers.AccessKeyID, servers.SecretAccessKey = config.AccessKeyID, config.SecretAccessKey.Reveal()
+		servers.AccessKeyID, servers.SecretAccessKey = config.AccessKeyID.Reveal(), config.SecretAccessKey.Reveal()
 		serve(lake, &servers.LakeFSURL)
 	}
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 
 	"perago/e2e/stack"
 	"perago/pkg/checkout"
+	"perago/pkg/credential"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/publish"
@@ -48,7 +49,7 @@ func TestRandomTreesComeBackAsTheyWere(t *testing.T) {
 		servers := stack.Require(t)
 		subjects["real"] = func() (lakefs.Config, http.RoundTripper) {
 			return lakefs.Config{
-				Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+				Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID), SecretAccessKey: credential.New(servers.SecretAccessKey),
 			}, nil
 		}
 	}

@@ -3,50 +3,15 @@ package conductor
 import (
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/url"
-	"os"
 	"strings"
-)
 
-// redacted stands wherever a secret would have been printed.
-const redacted = "[redacted]"
+	"perago/pkg/credential"
+)
 
 // placeholder is what the shipped example configuration holds where a person has
 // to write a value.
 const placeholder = "replace-me"
-
-// Secret is a value that does not print: not with any fmt verb, not in JSON, not
-// in a log. string(s) is the value.
-type Secret string
-
-// String is "[redacted]", or "" for no secret.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return redacted
-}
-
-// GoString is what %#v shows.
-func (s Secret) GoString() string { return `"` + s.String() + `"` }
-
-// Format answers every verb: without it %d, which is wrong for a string, would
-// print the value in its complaint.
-func (s Secret) Format(state fmt.State, verb rune) {
-	if verb == 'v' && state.Flag('#') {
-		_, _ = io.WriteString(state, s.GoString())
-		return
-	}
-	_, _ = io.WriteString(state, s.String())
-}
-
-// LogValue is what slog writes.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// MarshalText is what encoding/json and its relatives write.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Config says where Conductor is and how to be let in.
 type Config struct {
@@ -55,11 +20,11 @@ type Config struct {
 	ServerURL string `env:"CONDUCTOR_SERVER_URL, required" desc:"Address of the Conductor server, with or without /api"`
 	// AuthKey and AuthSecret are an application's access key, for servers that
 	// ask for one. Both or neither.
-	AuthKey    string `env:"CONDUCTOR_AUTH_KEY" desc:"Key id of the application access key; empty for a server without authentication"`
-	AuthSecret Secret `env:"CONDUCTOR_AUTH_SECRET" desc:"Secret of the application access key"`
-	// AuthSecretFile is read for every new token, so that a rotated secret is
-	// taken up after the first 401.
-	AuthSecretFile string `env:"CONDUCTOR_AUTH_SECRET_FILE" desc:"File that holds the secret instead of CONDUCTOR_AUTH_SECRET; read again after a 401"`
+	AuthKey    credential.Value `env:"CONDUCTOR_AUTH_KEY" desc:"Key id of the application access key; empty for a server without authentication" secret:"false"`
+	AuthSecret credential.Value `env:"CONDUCTOR_AUTH_SECRET" desc:"Secret of the application access key"`
+	// Renewed is told of each access key that is read from its files after a
+	// refusal; may be nil.
+	Renewed func(credential.Shown) `json:"-"`
 }
 
 // Validate reports every fault of the configuration at once. Each names the
@@ -72,48 +37,21 @@ func (c Config) Validate() []error {
 	if err := checkServerURL(c.ServerURL); err != nil {
 		fault("CONDUCTOR_SERVER_URL", "%v", err)
 	}
-	secret := c.AuthSecret != "" || c.AuthSecretFile != ""
-	switch {
-	case c.AuthKey == "" && secret:
-		fault("CONDUCTOR_AUTH_KEY", "is not set, but a secret is; set both or neither")
-	case c.AuthKey != "" && !secret:
-		fault("CONDUCTOR_AUTH_SECRET", "is not set, but CONDUCTOR_AUTH_KEY is; set both or neither")
-	}
-	if err := checkCredential(c.AuthKey); err != nil {
-		fault("CONDUCTOR_AUTH_KEY", "%v", err)
-	}
-	if err := checkCredential(string(c.AuthSecret)); err != nil {
-		fault("CONDUCTOR_AUTH_SECRET", "%v", err)
-	}
-	if c.AuthSecretFile != "" {
-		if c.AuthSecret != "" {
-			fault("CONDUCTOR_AUTH_SECRET_FILE", "is set and so is CONDUCTOR_AUTH_SECRET; set one of them")
-		}
-		if _, err := c.readSecret(); err != nil {
-			faults = append(faults, err)
+	for _, half := range []struct {
+		variable, other string
+		value, with     credential.Value
+	}{
+		{"CONDUCTOR_AUTH_KEY", "CONDUCTOR_AUTH_SECRET", c.AuthKey, c.AuthSecret},
+		{"CONDUCTOR_AUTH_SECRET", "CONDUCTOR_AUTH_KEY", c.AuthSecret, c.AuthKey},
+	} {
+		switch err := half.value.Check(); {
+		case half.value.IsZero() && !half.with.IsZero():
+			fault(half.variable, "is not set, but %s is; set both or neither", half.other)
+		case !half.value.IsZero() && err != nil:
+			fault(half.variable, "%v", err)
 		}
 	}
 	return faults
-}
-
-// readSecret is the secret now: from its file when there is one.
-func (c Config) readSecret() (string, error) {
-	if c.AuthSecretFile == "" {
-		return string(c.AuthSecret), nil
-	}
-	raw, err := os.ReadFile(c.AuthSecretFile)
-	if err != nil {
-		return "", fmt.Errorf("CONDUCTOR_AUTH_SECRET_FILE cannot be read: %w", err)
-	}
-	// Editors and `echo` end a file with a newline; it is no part of the secret.
-	secret := strings.TrimRight(string(raw), "\r\n")
-	if secret == "" {
-		return "", errors.New("CONDUCTOR_AUTH_SECRET_FILE names an empty file")
-	}
-	if err := checkCredential(secret); err != nil {
-		return "", fmt.Errorf("CONDUCTOR_AUTH_SECRET_FILE holds a value that %w", err)
-	}
-	return secret, nil
 }
 
 func checkServerURL(raw string) error {
@@ -137,16 +75,6 @@ func checkServerURL(raw string) error {
 		return errors.New("must not hold a user or password; use CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET")
 	case address.RawQuery != "" || address.Fragment != "" || address.ForceQuery:
 		return errors.New("must end with the path: no ? and no #")
-	}
-	return nil
-}
-
-func checkCredential(value string) error {
-	switch {
-	case strings.Contains(strings.ToLower(value), placeholder):
-		return errors.New("still holds the placeholder " + placeholder)
-	case strings.TrimSpace(value) != value:
-		return errors.New("has white space at its beginning or end")
 	}
 	return nil
 }

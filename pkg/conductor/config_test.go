@@ -7,19 +7,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"perago/pkg/conductor"
+	"perago/pkg/credential"
 )
 
 func TestSecretDoesNotPrint(t *testing.T) {
 	t.Parallel()
-	cfg := conductor.Config{ServerURL: address, AuthKey: key, AuthSecret: secret}
+	cfg := conductor.Config{ServerURL: address, AuthKey: credential.New(key), AuthSecret: credential.New(secret)}
 	client := newClientOn(t, cfg, http.DefaultTransport)
 	var texts []string
 	for _, value := range []any{cfg.AuthSecret, &cfg.AuthSecret, cfg, &cfg, client, *client, []any{cfg}, map[string]any{"cfg": cfg}} {
@@ -41,28 +40,10 @@ func TestSecretDoesNotPrint(t *testing.T) {
 			t.Errorf("the secret is in %q", text)
 		}
 	}
-	// What a handler that resolves values itself gets to see.
-	if got := slog.AnyValue(cfg.AuthSecret).Resolve(); got.Kind() != slog.KindString || got.String() != "[redacted]" {
-		t.Errorf("slog resolves it to %v", got.Kind())
-	}
-	if got := fmt.Sprint(cfg.AuthSecret); got != "[redacted]" {
-		t.Errorf("got %q", got)
-	}
-	if got := fmt.Sprintf("%v", conductor.Secret("")); got != "" {
-		t.Errorf("no secret prints as %q", got)
-	}
 }
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	for _, row := range []struct {
 		name string
 		cfg  conductor.Config
@@ -71,8 +52,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"address only", conductor.Config{ServerURL: "http://localhost:8080"}, nil},
 		{"with the API's path", conductor.Config{ServerURL: "https://conductor.example/base/api/"}, nil},
-		{"with credentials", conductor.Config{ServerURL: address, AuthKey: key, AuthSecret: secret}, nil},
-		{"with a file", conductor.Config{ServerURL: address, AuthKey: key, AuthSecretFile: file("good", secret+"\n")}, nil},
+		{"with credentials", conductor.Config{ServerURL: address, AuthKey: credential.New(key), AuthSecret: credential.New(secret)}, nil},
 		{"nothing", conductor.Config{}, []string{"CONDUCTOR_SERVER_URL is not set"}},
 		{"placeholder address", conductor.Config{ServerURL: "http://replace-me:8080"}, []string{"CONDUCTOR_SERVER_URL still holds the placeholder"}},
 		{"no scheme", conductor.Config{ServerURL: "localhost:8080"}, []string{"CONDUCTOR_SERVER_URL must begin with http"}},
@@ -82,20 +62,14 @@ func TestValidate(t *testing.T) {
 		{"not a URL", conductor.Config{ServerURL: "http://" + secret + "\x7f"}, []string{"CONDUCTOR_SERVER_URL is not a valid URL"}},
 		{"password in the address", conductor.Config{ServerURL: "http://user:" + secret + "@localhost"}, []string{"CONDUCTOR_SERVER_URL must not hold a user or password"}},
 		{"query", conductor.Config{ServerURL: "http://localhost/api?x=1"}, []string{"CONDUCTOR_SERVER_URL must end with the path"}},
-		{"key without secret", conductor.Config{ServerURL: address, AuthKey: key}, []string{"CONDUCTOR_AUTH_SECRET is not set"}},
-		{"secret without key", conductor.Config{ServerURL: address, AuthSecret: secret}, []string{"CONDUCTOR_AUTH_KEY is not set"}},
-		{"file without key", conductor.Config{ServerURL: address, AuthSecretFile: file("alone", secret)}, []string{"CONDUCTOR_AUTH_KEY is not set"}},
-		{"placeholder credentials", conductor.Config{ServerURL: address, AuthKey: "replace-me", AuthSecret: "REPLACE-ME"},
+		{"key without secret", conductor.Config{ServerURL: address, AuthKey: credential.New(key)}, []string{"CONDUCTOR_AUTH_SECRET is not set"}},
+		{"secret without key", conductor.Config{ServerURL: address, AuthSecret: credential.New(secret)}, []string{"CONDUCTOR_AUTH_KEY is not set"}},
+		{"placeholder credentials", conductor.Config{ServerURL: address, AuthKey: credential.New("replace-me"), AuthSecret: credential.New("REPLACE-ME")},
 			[]string{"CONDUCTOR_AUTH_KEY still holds", "CONDUCTOR_AUTH_SECRET still holds"}},
-		{"white space", conductor.Config{ServerURL: address, AuthKey: " " + key, AuthSecret: secret + "\n"},
+		{"white space", conductor.Config{ServerURL: address, AuthKey: credential.New(" " + key), AuthSecret: credential.New(secret + "\n")},
 			[]string{"CONDUCTOR_AUTH_KEY has white space", "CONDUCTOR_AUTH_SECRET has white space"}},
-		{"secret twice", conductor.Config{ServerURL: address, AuthKey: key, AuthSecret: secret, AuthSecretFile: file("twice", secret)},
-			[]string{"CONDUCTOR_AUTH_SECRET_FILE is set and so is"}},
-		{"no file", conductor.Config{ServerURL: address, AuthKey: key, AuthSecretFile: filepath.Join(dir, "absent")}, []string{"CONDUCTOR_AUTH_SECRET_FILE cannot be read"}},
-		{"empty file", conductor.Config{ServerURL: address, AuthKey: key, AuthSecretFile: file("empty", "\n")}, []string{"CONDUCTOR_AUTH_SECRET_FILE names an empty file"}},
-		{"placeholder file", conductor.Config{ServerURL: address, AuthKey: key, AuthSecretFile: file("placeholder", "replace-me")}, []string{"CONDUCTOR_AUTH_SECRET_FILE holds a value that still holds"}},
-		{"everything at once", conductor.Config{ServerURL: "replace-me", AuthSecret: "replace-me", AuthSecretFile: filepath.Join(dir, "absent")},
-			[]string{"CONDUCTOR_SERVER_URL still", "CONDUCTOR_AUTH_KEY is not set", "CONDUCTOR_AUTH_SECRET still", "CONDUCTOR_AUTH_SECRET_FILE is set", "CONDUCTOR_AUTH_SECRET_FILE cannot be read"}},
+		{"everything at once", conductor.Config{ServerURL: "replace-me", AuthSecret: credential.New("replace-me")},
+			[]string{"CONDUCTOR_SERVER_URL still", "CONDUCTOR_AUTH_KEY is not set", "CONDUCTOR_AUTH_SECRET still"}},
 	} {
 		t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {
 			t.Parallel()

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
+	"perago/pkg/credential"
 	"perago/pkg/txn"
 )
 
@@ -23,11 +25,13 @@ const tokenTimeout = 30 * time.Second
 type tokens struct {
 	base      string
 	transport http.RoundTripper
-	key       string
-	secret    func() (string, error)
+	key       *credential.Pair
 
 	mutex   sync.Mutex
 	current string
+	// refused is set when the server refuses a token; the next one is asked with
+	// what the key's files hold then.
+	refused bool
 	flight  *tokenFlight
 	// shown are the secrets and tokens that were sent, for redaction: a server
 	// may echo what it refuses.
@@ -43,10 +47,10 @@ type tokenFlight struct {
 
 // newTokens is nil for a server without authentication.
 func newTokens(cfg Config, base string, transport http.RoundTripper) *tokens {
-	if cfg.AuthKey == "" {
+	if cfg.AuthKey.IsZero() {
 		return nil
 	}
-	return &tokens{base: base, transport: transport, key: cfg.AuthKey, secret: cfg.readSecret}
+	return &tokens{base: base, transport: transport, key: credential.NewPair(cfg.AuthKey, cfg.AuthSecret, cfg.Renewed)}
 }
 
 // get is the token to send now. Its error is a *txn.ServerError of the token
@@ -79,7 +83,7 @@ func (t *tokens) forget(refused string) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	if t.current == refused {
-		t.current = ""
+		t.current, t.refused = "", true
 	}
 }
 
@@ -91,7 +95,7 @@ func (t *tokens) redact(text string) string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	for _, secret := range t.shown {
-		text = strings.ReplaceAll(text, secret, redacted)
+		text = strings.ReplaceAll(text, secret, credential.Redacted)
 	}
 	return text
 }
@@ -107,15 +111,46 @@ func (t *tokens) fly(ctx context.Context, flight *tokenFlight) {
 	close(flight.done)
 }
 
+// ask gets a token. The key's files are read again when a token was refused, and
+// when the key itself is; a key that was just read is not asked with twice.
 func (t *tokens) ask(ctx context.Context) (string, error) {
+	t.mutex.Lock()
+	reread := t.refused
+	t.refused = false
+	t.mutex.Unlock()
+	key := t.key.Current()
+	var unread error
+	if reread {
+		key, _, unread = t.key.Renew(ctx, key)
+	}
+	token, err := t.request(ctx, key)
+	if keyRefused(err) && !reread {
+		var other bool
+		if key, other, unread = t.key.Renew(ctx, key); other {
+			token, err = t.request(ctx, key)
+		}
+	}
+	var failed *txn.ServerError
+	if unread != nil && errors.As(err, &failed) {
+		failed.Hint = t.redact(unread.Error()) + "; " + failed.Hint
+	}
+	return token, err
+}
+
+// keyRefused reports an answer of the token's endpoint that is about the key.
+// Servers do not agree on its status.
+func keyRefused(err error) bool {
+	var failed *txn.ServerError
+	return errors.As(err, &failed) && errors.Is(failed, txn.ErrRefused) &&
+		failed.Status >= 400 && failed.Status != http.StatusNotFound
+}
+
+// request asks for a token once.
+func (t *tokens) request(ctx context.Context, key credential.Shown) (string, error) {
 	call := call{method: http.MethodPost, path: "/token", effect: effectNone, redact: t.redact, base: t.base}
 	const hint = "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"
-	secret, err := t.secret()
-	if err != nil {
-		return "", call.notSent(err, txn.ErrUnauthorized, "")
-	}
-	t.remember(secret)
-	body, err := json.Marshal(map[string]string{"keyId": t.key, "keySecret": secret})
+	t.remember(key.Secret.Reveal())
+	body, err := json.Marshal(map[string]string{"keyId": key.Key.Reveal(), "keySecret": key.Secret.Reveal()})
 	if err != nil {
 		return "", call.notSent(err, nil, "")
 	}

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
+	"perago/pkg/credential"
 	"perago/pkg/txn"
 )
 
@@ -104,7 +103,7 @@ func (g *guarded) revoke() {
 }
 
 func (g *guarded) client(t testing.TB) *conductor.Client {
-	return newClientOn(t, conductor.Config{ServerURL: address, AuthKey: key, AuthSecret: secret}, conductortest.Transport(g))
+	return newClientOn(t, conductor.Config{ServerURL: address, AuthKey: credential.New(key), AuthSecret: credential.New(secret)}, conductortest.Transport(g))
 }
 
 // in calls from many goroutines at once.
@@ -337,36 +336,4 @@ func TestTokenEndpointThatHangs(t *testing.T) {
 			t.Errorf("gave up after %v, want 30 s", waited)
 		}
 	})
-}
-
-// TestSecretFileIsReadAgain: a rotated secret is taken up after the 401.
-func TestSecretFileIsReadAgain(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "secret")
-	write := func(value string) {
-		if err := os.WriteFile(path, []byte(value+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("first")
-	server := &guarded{inside: sizes}
-	client := newClientOn(t, conductor.Config{ServerURL: address, AuthKey: key, AuthSecretFile: path}, conductortest.Transport(server))
-	if err := client.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	write("second")
-	server.revoke()
-	if err := client.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"first", "second"}, server.secrets); diff != "" {
-		t.Errorf("secrets (-want +got):\n%s", diff)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	server.revoke()
-	if err := client.Ping(t.Context()); !errors.Is(err, txn.ErrUnauthorized) || !strings.Contains(err.Error(), "CONDUCTOR_AUTH_SECRET_FILE") {
-		t.Errorf("without the file: got %v", err)
-	}
 }

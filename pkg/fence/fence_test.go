@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"perago/e2e/stack"
+	"perago/pkg/credential"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
@@ -52,7 +53,7 @@ func realClient(t *testing.T, servers stack.Servers) *lakefs.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
 	client, err := lakefs.New(lakefs.Config{
-		Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+		Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID), SecretAccessKey: credential.New(servers.SecretAccessKey),
 	}, transport)
 	if err != nil {
 		t.Fatal(err)

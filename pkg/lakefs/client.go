@@ -13,11 +13,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/treeverse/lakefs/pkg/api/apigen"
 
+	"perago/pkg/credential"
 	"perago/pkg/txn"
 )
 
@@ -47,12 +49,17 @@ func New(cfg Config, transport http.RoundTripper) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	s := &sender{
-		key: cfg.AccessKeyID, secret: cfg.SecretAccessKey,
 		plain: client, repeating: newRepeater(client),
 		endpoint: strings.TrimSuffix(base, apiPath),
-		redact:   newRedactor(cfg.AccessKeyID, cfg.SecretAccessKey.Reveal()),
 		largest:  largestAnswer,
 	}
+	s.redact.add(credential.Shown{Key: cfg.AccessKeyID, Secret: cfg.SecretAccessKey})
+	s.key = credential.NewPair(cfg.AccessKeyID, cfg.SecretAccessKey, func(now credential.Shown) {
+		s.redact.add(now)
+		if cfg.Renewed != nil {
+			cfg.Renewed(now)
+		}
+	})
 	api, err := apigen.NewClient(base, func(c *apigen.Client) error { c.Client = s; return nil })
 	if err != nil {
 		return nil, s.redact.error(err)
@@ -99,6 +106,8 @@ type call struct {
 	content *content
 
 	sender *sender
+	// key is the one that this try is sent with.
+	key    credential.Shown
 	method string
 	path   string
 	body   io.ReadCloser
@@ -124,9 +133,35 @@ func (c *call) localFault() error {
 }
 
 // do makes a call. send is the generated client's method, bound to its
-// arguments.
+// arguments. After a 401 the key is read again from its files, and the call made
+// once more if they hold another one: lakeFS refuses before it acts, so this is
+// right for a merge as well.
 func (c *Client) do(ctx context.Context, one *call, send func(context.Context) (*http.Response, error)) error {
-	one.sender = c.sender
+	one.sender, one.key = c.sender, c.sender.key.Current()
+	err := c.send(ctx, one, send)
+	var failed *txn.ServerError
+	if !errors.As(err, &failed) || failed.Status != http.StatusUnauthorized {
+		return err
+	}
+	key, other, unread := c.sender.key.Renew(ctx, one.key)
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case !other && unread != nil:
+		failed.Hint = c.sender.redact.text(unread.Error()) + "; " + failed.Hint
+		return err
+	case !other:
+		return err
+	}
+	one.key, one.last = key, nil
+	if one.content != nil {
+		one.content = &content{Content: one.content.Content}
+	}
+	return c.send(ctx, one, send)
+}
+
+// send makes a call once, with the repeats that its operation allows.
+func (c *Client) send(ctx context.Context, one *call, send func(context.Context) (*http.Response, error)) error {
 	response, err := send(context.WithValue(ctx, callKey{}, one))
 	var failed *txn.ServerError
 	switch {
@@ -193,9 +228,8 @@ func asJSON[T any](check func(T) error) func([]byte) error {
 // sender is what the generated client sends its requests through.
 type sender struct {
 	endpoint string
-	key      string
-	secret   Secret
-	redact   redactor
+	key      *credential.Pair
+	redact   redaction
 	// largest is how much of a success is read, in bytes.
 	largest int64
 	// plain sends once, repeating by the policy of mayRepeat.
@@ -211,7 +245,7 @@ func (s *sender) Do(request *http.Request) (*http.Response, error) {
 		return nil, errors.New("a request to lakeFS without an operation")
 	}
 	c.method, c.path = request.Method, request.URL.Path
-	request.SetBasicAuth(s.key, s.secret.Reveal())
+	request.SetBasicAuth(c.key.Key.Reveal(), c.key.Secret.Reveal())
 	request.Header.Set("User-Agent", "perago")
 
 	if !repeated[c.operation] {
@@ -250,7 +284,34 @@ type neverSent struct{ cause error }
 func (e *neverSent) Error() string { return "not sent: " + e.cause.Error() }
 func (e *neverSent) Unwrap() error { return e.cause }
 
-// redactor takes the credentials out of a text in every form they are sent or
+// redaction takes every key that a client has shown out of a text. It is safe for
+// concurrent use.
+type redaction struct {
+	mutex sync.RWMutex
+	// known are the forms of the keys, those of the newest first.
+	known []redactor
+}
+
+// add makes a key known. The last few are kept: more than are in use while one
+// replaces another.
+func (r *redaction) add(key credential.Shown) {
+	const keep = 4
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.known = slices.Insert(r.known, 0, newRedactor(key.Key.Reveal(), key.Secret.Reveal()))
+	r.known = r.known[:min(len(r.known), keep)]
+}
+
+func (r *redaction) all() redactor {
+	r.mutex.RLock()
+	defer r.mutex.RUnlock()
+	return slices.Concat(r.known...)
+}
+
+func (r *redaction) text(text string) string { return r.all().text(text) }
+func (r *redaction) error(err error) error   { return r.all().error(err) }
+
+// redactor takes credentials out of a text in every form they are sent or
 // likely to be echoed in.
 type redactor []string
 
@@ -274,7 +335,7 @@ func newRedactor(key, secret string) redactor {
 
 func (r redactor) text(text string) string {
 	for _, secret := range r {
-		text = strings.ReplaceAll(text, secret, redacted)
+		text = strings.ReplaceAll(text, secret, credential.Redacted)
 	}
 	return text
 }

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"perago/pkg/credential"
 	"perago/pkg/txn"
 )
 
@@ -21,7 +22,7 @@ const (
 )
 
 func testConfig() Config {
-	return Config{Endpoint: "http://lakefs.test", AccessKeyID: testKey, SecretAccessKey: NewSecret(testSecret)}
+	return Config{Endpoint: "http://lakefs.test", AccessKeyID: credential.New(testKey), SecretAccessKey: credential.New(testSecret)}
 }
 
 // roundTrip is a transport made of a function.

@@ -3,9 +3,10 @@ package lakefs
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"strings"
+
+	"perago/pkg/credential"
 )
 
 // The variables a Config is read from: lakectl's own, so that one environment
@@ -24,9 +25,12 @@ const apiPath = "/api/v1"
 
 // Config says where lakeFS is and who asks. Its tags are those of go-envconfig.
 type Config struct {
-	Endpoint        string `env:"LAKECTL_SERVER_ENDPOINT_URL, required" desc:"URL of the lakeFS server, with or without /api/v1"`
-	AccessKeyID     string `env:"LAKECTL_CREDENTIALS_ACCESS_KEY_ID, required" desc:"lakeFS access key id"`
-	SecretAccessKey Secret `env:"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY, required" desc:"lakeFS secret access key"`
+	Endpoint        string           `env:"LAKECTL_SERVER_ENDPOINT_URL, required" desc:"URL of the lakeFS server, with or without /api/v1"`
+	AccessKeyID     credential.Value `env:"LAKECTL_CREDENTIALS_ACCESS_KEY_ID, required" desc:"lakeFS access key id" secret:"false"`
+	SecretAccessKey credential.Value `env:"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY, required" desc:"lakeFS secret access key"`
+	// Renewed is told of each key that is read from its files after a refusal; may
+	// be nil.
+	Renewed func(credential.Shown) `json:"-"`
 }
 
 // Validate lists every fault at once, each naming its variable. It repeats no
@@ -36,23 +40,21 @@ func (c Config) Validate() []error {
 	fault := func(variable, format string, arguments ...any) {
 		faults = append(faults, fmt.Errorf("%s "+format, append([]any{variable}, arguments...)...))
 	}
-	for _, field := range []struct{ variable, value string }{
-		{endpointVariable, c.Endpoint},
-		{keyVariable, c.AccessKeyID},
-		{secretVariable, c.SecretAccessKey.Reveal()},
-	} {
-		switch strings.TrimSpace(field.value) {
-		case "":
-			fault(field.variable, "is not set")
-		case placeholder:
-			fault(field.variable, "still has the value %s", placeholder)
-		default:
-			if field.variable == endpointVariable {
-				if _, err := c.apiURL(); err != nil {
-					fault(field.variable, "%w", err)
-				}
-			}
+	switch strings.TrimSpace(c.Endpoint) {
+	case "":
+		fault(endpointVariable, "is not set")
+	case placeholder:
+		fault(endpointVariable, "still holds the placeholder %s", placeholder)
+	default:
+		if _, err := c.apiURL(); err != nil {
+			fault(endpointVariable, "%w", err)
 		}
+	}
+	if err := c.AccessKeyID.Check(); err != nil {
+		fault(keyVariable, "%w", err)
+	}
+	if err := c.SecretAccessKey.Check(); err != nil {
+		fault(secretVariable, "%w", err)
 	}
 	return faults
 }
@@ -81,36 +83,3 @@ func (c Config) apiURL() (string, error) {
 	parsed.Path, parsed.RawPath = path, ""
 	return parsed.String(), nil
 }
-
-// redacted is what stands in the place of a secret.
-const redacted = "[redacted]"
-
-// Secret is a text that does not print: not with any verb of fmt, not in a log,
-// not in JSON, not as a field of something else that is printed.
-type Secret struct {
-	// A pointer, because fmt prints the plain value of an unexported field and
-	// asks no method of it.
-	value *string
-}
-
-// NewSecret hides a text.
-func NewSecret(text string) Secret { return Secret{value: &text} }
-
-// Reveal is the hidden text; "" for the zero Secret.
-func (s Secret) Reveal() string {
-	if s.value == nil {
-		return ""
-	}
-	return *s.value
-}
-
-// UnmarshalText takes the text, which is how go-envconfig fills the field.
-func (s *Secret) UnmarshalText(text []byte) error {
-	*s = NewSecret(string(text))
-	return nil
-}
-
-func (s Secret) String() string               { return redacted }
-func (s Secret) GoString() string             { return redacted }
-func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-func (s Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"perago/e2e/stack"
+	"perago/pkg/credential"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
@@ -25,7 +26,7 @@ func TestWhatComesAfterTheStagedCommitIsNotPublished(t *testing.T) {
 		t.Cleanup(transport.CloseIdleConnections)
 		subjects["real"] = func(*testing.T) (lakefs.Config, http.RoundTripper) {
 			return lakefs.Config{
-				Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+				Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID), SecretAccessKey: credential.New(servers.SecretAccessKey),
 			}, transport
 		}
 	}

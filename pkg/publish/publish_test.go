@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"perago/e2e/stack"
+	"perago/pkg/credential"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
@@ -66,7 +67,7 @@ func TestPublish(t *testing.T) {
 		t.Cleanup(transport.CloseIdleConnections)
 		subjects["real"] = func(*testing.T) (lakefs.Config, http.RoundTripper) {
 			return lakefs.Config{
-				Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID, SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+				Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID), SecretAccessKey: credential.New(servers.SecretAccessKey),
 			}, transport
 		}
 	}

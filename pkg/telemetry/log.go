@@ -17,6 +17,7 @@ const (
 	KeyBranch     = "branch"
 	KeyCommit     = "commit"
 	KeyError      = "error"
+	KeyServer     = "server"
 
 	// How far a task is, in the event "progress".
 	KeyPhase         = "phase"

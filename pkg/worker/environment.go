@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"reflect"
 	"strings"
 	"time"
 
 	"github.com/sethvargo/go-envconfig"
+
+	"perago/pkg/credential"
 )
 
 // placeholder is what example configurations hold where a person has to write a
@@ -28,8 +29,12 @@ type Variable struct {
 	Default     string
 	Description string
 	Required    bool
-	// Secret values are never shown; NAME_FILE may name a file that holds one.
+	// Secret values are never shown.
 	Secret bool
+	// File says that NAME_FILE may name a file that holds the value.
+	File bool
+	// Renewed says that the file is read again when a server refuses the value.
+	Renewed bool
 }
 
 // ConfigError is every fault of a configuration at once. Its text names the
@@ -69,12 +74,10 @@ func Variables(configurations ...any) []Variable {
 // environment, and returns the values of the secrets. Every fault there is comes
 // in one *ConfigError: missing and malformed values, placeholders, and what the
 // structs' Validate() []error report. A variable that is set to nothing counts
-// as not set. A secret NAME can stand in a file named by NAME_FILE.
+// as not set. A secret NAME, and what else is a credential.Value, can stand in a
+// file named by NAME_FILE.
 func ReadEnvironment(lookup Lookup, configurations ...any) (secrets []string, err error) {
-	r := reader{lookup: lookup, declared: map[string]bool{}, faulty: map[string]bool{}}
-	for _, variable := range Variables(configurations...) {
-		r.declared[variable.Name] = true
-	}
+	r := reader{lookup: lookup, faulty: map[string]bool{}}
 	for _, configuration := range configurations {
 		walk(reflect.ValueOf(configuration).Elem(), r.read, r.validate)
 	}
@@ -104,7 +107,10 @@ func walk(s reflect.Value, visit func(leaf), leave func(reflect.Value)) {
 		if !tagged {
 			continue
 		}
-		visit(leaf{Variable: parseTag(tag, field.Tag), field: field, value: value})
+		variable := parseTag(tag, field.Tag)
+		variable.Renewed = field.Type == reflect.TypeFor[credential.Value]()
+		variable.File = variable.Secret || variable.Renewed
+		visit(leaf{Variable: variable, field: field, value: value})
 	}
 	if leave != nil {
 		leave(s)
@@ -127,16 +133,18 @@ func parseTag(tag string, all reflect.StructTag) Variable {
 		variable.Required = variable.Required || strings.TrimSpace(option) == "required"
 		options = rest
 	}
-	variable.Secret = all.Get("secret") == "true" || isSecretName(variable.Name)
+	switch secret, said := all.Lookup("secret"); {
+	case said:
+		variable.Secret = secret == "true"
+	default:
+		variable.Secret = isSecretName(variable.Name)
+	}
 	return variable
 }
 
 // isSecretName goes by the name, so that a secret somebody adds is kept from
 // logs even if its field says nothing.
 func isSecretName(name string) bool {
-	if strings.HasSuffix(name, "_FILE") {
-		return false
-	}
 	for _, word := range []string{"SECRET", "PASSWORD", "TOKEN"} {
 		if strings.Contains(name, word) {
 			return true
@@ -147,8 +155,7 @@ func isSecretName(name string) bool {
 
 // reader collects the faults and secrets of one reading.
 type reader struct {
-	lookup   Lookup
-	declared map[string]bool
+	lookup Lookup
 	// faulty are the variables that have a fault already.
 	faulty  map[string]bool
 	faults  []error
@@ -163,10 +170,11 @@ func (r *reader) fault(name, format string, arguments ...any) {
 // read fills one field. Each is given to go-envconfig in a struct of its own,
 // because it stops at the first error.
 func (r *reader) read(f leaf) {
-	raw, set := r.get(f.Variable)
+	value, set := r.get(f.Variable)
 	if r.faulty[f.Name] {
 		return
 	}
+	raw := value.Reveal()
 	if f.Secret && set {
 		r.secrets = append(r.secrets, raw)
 	}
@@ -199,42 +207,33 @@ func (r *reader) read(f leaf) {
 		r.fault(f.Name, "cannot be read: %v", err)
 	default:
 		f.value.Set(single.Elem().Field(0))
+		if renewed, ok := f.value.Addr().Interface().(*credential.Value); ok && set {
+			// With the name of its file, if it has one.
+			*renewed = value
+		}
 	}
 }
 
-// get is a variable's value; for a secret, from its file when that is named.
-func (r *reader) get(variable Variable) (string, bool) {
+// get is a variable's value; from its file when that is named.
+func (r *reader) get(variable Variable) (credential.Value, bool) {
 	value, ok := r.lookup(variable.Name)
 	ok = ok && value != ""
 	file := variable.Name + "_FILE"
 	path, named := r.lookup(file)
 	switch {
-	case !variable.Secret || !named || path == "":
-		return value, ok
-	case r.declared[file]:
-		// The configuration reads the file itself, again when it must. Its value
-		// still is a secret; an unreadable file is for Validate to report.
-		if content, err := os.ReadFile(path); err == nil {
-			r.secrets = append(r.secrets, strings.TrimRight(string(content), "\r\n"))
-		}
-		return value, ok
+	case !variable.File || !named || path == "":
+		return credential.New(value), ok
 	case ok:
 		r.fault(variable.Name, "and %s are both set; set one of them", file)
-		return "", false
+		return credential.Value{}, false
 	}
-	content, err := os.ReadFile(path)
+	read, err := credential.Read(file, path)
 	if err != nil {
-		r.fault(file, "cannot be read: %v", err)
-		r.faulty[variable.Name] = true
-		return "", false
+		r.faults = append(r.faults, err)
+		r.faulty[file], r.faulty[variable.Name] = true, true
+		return credential.Value{}, false
 	}
-	// Editors and echo end a file with a newline; it is no part of the secret.
-	value = strings.TrimRight(string(content), "\r\n")
-	if value == "" {
-		r.fault(file, "names an empty file")
-		r.faulty[variable.Name] = true
-	}
-	return value, value != ""
+	return read, true
 }
 
 // validate adds what a struct says about itself, but nothing about a variable

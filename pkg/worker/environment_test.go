@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"perago/pkg/credential"
 )
 
 // hidden is a secret type that decodes itself, as an adapter's may.
@@ -23,10 +25,10 @@ func (h *hidden) UnmarshalText(text []byte) error {
 }
 
 type serverConfig struct {
-	URL       string `env:"EXAMPLE_URL, required" desc:"Address of the example server"`
-	Secret    hidden `env:"EXAMPLE_SECRET, required" desc:"Secret of the example server"`
-	Token     string `env:"EXAMPLE_TOKEN" desc:"Token of the example server"`
-	TokenFile string `env:"EXAMPLE_TOKEN_FILE" desc:"File of the token, read again"`
+	URL    string           `env:"EXAMPLE_URL, required" desc:"Address of the example server"`
+	Secret hidden           `env:"EXAMPLE_SECRET, required" desc:"Secret of the example server"`
+	Key    credential.Value `env:"EXAMPLE_KEY" desc:"Key of the example server" secret:"false"`
+	Token  credential.Value `env:"EXAMPLE_TOKEN" desc:"Token of the example server"`
 }
 
 func (c serverConfig) Validate() []error {
@@ -182,12 +184,16 @@ func TestSecretFromAFile(t *testing.T) {
 		"both":       {map[string]string{"EXAMPLE_SECRET_FILE": good}, "EXAMPLE_SECRET and EXAMPLE_SECRET_FILE are both set; set one of them"},
 		"empty":      {map[string]string{"EXAMPLE_SECRET": "", "EXAMPLE_SECRET_FILE": empty}, "EXAMPLE_SECRET_FILE names an empty file"},
 		"not there":  {map[string]string{"EXAMPLE_SECRET": "", "EXAMPLE_SECRET_FILE": filepath.Join(folder, "none")}, "EXAMPLE_SECRET_FILE cannot be read: open " + filepath.Join(folder, "none") + ": no such file or directory"},
-		"its own":    {map[string]string{"EXAMPLE_TOKEN_FILE": good}, ""},
+		"to renew":   {map[string]string{"EXAMPLE_TOKEN_FILE": good}, ""},
+		"key":        {map[string]string{"EXAMPLE_KEY_FILE": good}, ""},
+		"empty key":  {map[string]string{"EXAMPLE_KEY_FILE": empty}, "EXAMPLE_KEY_FILE names an empty file"},
 		"no secret":  {map[string]string{"EXAMPLE_RATE_FILE": good}, ""},
 		"none given": {map[string]string{"EXAMPLE_SECRET": ""}, "EXAMPLE_SECRET is not set: Secret of the example server"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			if err := os.WriteFile(good, []byte(secret+"\r\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			values := soundEnvironment()
 			for name, value := range row.set {
 				values[name] = value
@@ -208,8 +214,25 @@ func TestSecretFromAFile(t *testing.T) {
 			if row.fault == "" && (own.Server.Secret.value == nil || *own.Server.Secret.value != secret) {
 				t.Errorf("secret %v", own.Server.Secret.value)
 			}
-			if name == "its own" && (own.Server.TokenFile != good || own.Server.Token != "" || len(secrets) != 2) {
-				t.Errorf("a file that the configuration declares is its own to read: %+v, %d secrets", own.Server, len(secrets))
+			if name == "to renew" && (own.Server.Token.Reveal() != secret || len(secrets) != 2) {
+				t.Errorf("a secret with a file: %q, %d secrets", own.Server.Token.Reveal(), len(secrets))
+			}
+			if name == "key" && (own.Server.Key.Reveal() != secret || len(secrets) != 1) {
+				t.Errorf("a key id with a file, which is no secret: %q, %d secrets", own.Server.Key.Reveal(), len(secrets))
+			}
+			for _, value := range []credential.Value{own.Server.Token, own.Server.Key} {
+				if value.IsZero() {
+					continue
+				}
+				// What was read from a file is read there again.
+				if err := os.WriteFile(good, []byte("renewed"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				pair := credential.NewPair(value, credential.New("given"), nil)
+				now, other, err := pair.Renew(t.Context(), pair.Current())
+				if err != nil || !other || now.Key.Reveal() != "renewed" {
+					t.Errorf("read again: %q, %v, %v", now.Key.Reveal(), other, err)
+				}
 			}
 			for _, value := range secrets {
 				if value != secret {
@@ -236,7 +259,16 @@ func TestVariables(t *testing.T) {
 	if v := byName["EXAMPLE_SECRET"]; !v.Secret || !v.Required {
 		t.Errorf("%+v", v)
 	}
-	if v := byName["EXAMPLE_TOKEN_FILE"]; v.Secret {
+	if v := byName["EXAMPLE_TOKEN"]; !v.Secret || !v.File || !v.Renewed {
+		t.Errorf("%+v", v)
+	}
+	if v := byName["EXAMPLE_KEY"]; v.Secret || !v.File || !v.Renewed {
+		t.Errorf("%+v", v)
+	}
+	if v := byName["EXAMPLE_SECRET"]; !v.File || v.Renewed {
+		t.Errorf("%+v", v)
+	}
+	if v := byName["EXAMPLE_URL"]; v.File {
 		t.Errorf("%+v", v)
 	}
 	if v := byName["EXAMPLE_RATE"]; v.Default != "1.5" || v.Required {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"perago/pkg/credential"
 	"perago/pkg/telemetry"
 	"perago/pkg/txn"
 )
@@ -61,6 +62,15 @@ type Process struct {
 	// Redactor knows the secrets of the configuration; a secret read later is
 	// added to it.
 	Redactor *telemetry.Redactor
+}
+
+// Renewed is told of the keys that the process takes up for a server after it
+// refused the old ones.
+func (p *Process) Renewed(server string) func(credential.Shown) {
+	return func(now credential.Shown) {
+		p.Redactor.Add(now.Secret.Reveal())
+		p.Log.Info("a key was refused: its files hold a new one, which is used from now on", slog.String(telemetry.KeyServer, server))
+	}
 }
 
 // Parts are what Build makes.
@@ -243,8 +253,11 @@ func (p Program[C]) help(w io.Writer) {
 			value = "(required)"
 		}
 		description := variable.Description
-		if variable.Secret {
+		switch {
+		case variable.Secret:
 			description += " (secret; may stand in a file named by " + variable.Name + "_FILE)"
+		case variable.File:
+			description += " (may stand in a file named by " + variable.Name + "_FILE)"
 		}
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", variable.Name, value, description)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"perago/pkg/credential"
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
 )
@@ -236,7 +237,7 @@ func (s *suite) rawWith(header http.Header, method, path string, query url.Value
 		request.Header = header
 	}
 	request.Header.Set("Content-Type", contentType)
-	request.SetBasicAuth(s.subject.Config.AccessKeyID, s.subject.Config.SecretAccessKey.Reveal())
+	request.SetBasicAuth(s.subject.Config.AccessKeyID.Reveal(), s.subject.Config.SecretAccessKey.Reveal())
 	response, err := (&http.Client{Transport: s.subject.Transport}).Do(request)
 	s.no(err)
 	defer response.Body.Close()
@@ -265,8 +266,8 @@ func (s *suite) credentials() {
 	repo, _ := NewRepository(s, s.client, nil)
 	s.no(s.client.Ping(s.Context()))
 	for name, spoil := range map[string]func(*lakefs.Config){
-		"secret": func(c *lakefs.Config) { c.SecretAccessKey = lakefs.NewSecret("not-the-secret") },
-		"key":    func(c *lakefs.Config) { c.AccessKeyID = "nobody-s-key" },
+		"secret": func(c *lakefs.Config) { c.SecretAccessKey = credential.New("not-the-secret") },
+		"key":    func(c *lakefs.Config) { c.AccessKeyID = credential.New("nobody-s-key") },
 	} {
 		cfg := s.subject.Config
 		spoil(&cfg)

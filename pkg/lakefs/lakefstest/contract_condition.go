@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"perago/pkg/credential"
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
 )
@@ -83,7 +84,7 @@ func (s *suite) permissions() {
 		})
 	}
 	cfg := s.subject.Config
-	cfg.SecretAccessKey = lakefs.NewSecret("not-the-secret")
+	cfg.SecretAccessKey = credential.New("not-the-secret")
 	wrong, err := lakefs.New(cfg, s.subject.Transport)
 	s.no(err)
 	for _, action := range []string{

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"perago/e2e/stack"
+	"perago/pkg/credential"
 	"perago/pkg/lakefs"
 )
 
@@ -30,8 +31,8 @@ func TestContract(t *testing.T) {
 		t.Cleanup(transport.CloseIdleConnections)
 		Contract(t, func(*testing.T) Subject {
 			return Subject{Config: lakefs.Config{
-				Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID,
-				SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+				Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID),
+				SecretAccessKey: credential.New(servers.SecretAccessKey),
 			}, Transport: transport, ImportDirectory: servers.ImportDir}
 		})
 	})
@@ -56,8 +57,8 @@ func TestPresignedContract(t *testing.T) {
 		t.Cleanup(transport.CloseIdleConnections)
 		PresignedContract(t, func(*testing.T) Subject {
 			return Subject{Config: lakefs.Config{
-				Endpoint: servers.LakeFSURL, AccessKeyID: servers.AccessKeyID,
-				SecretAccessKey: lakefs.NewSecret(servers.SecretAccessKey),
+				Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID),
+				SecretAccessKey: credential.New(servers.SecretAccessKey),
 			}, Transport: transport, Store: "s3://" + servers.Bucket + "/", Expired: servers.Expired}
 		})
 	})

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"perago/pkg/credential"
 	"perago/pkg/lakefs"
 )
 
@@ -79,7 +80,7 @@ func NewServer() *Server {
 
 // Config is how a client reaches the server, through its Transport.
 func (s *Server) Config() lakefs.Config {
-	return lakefs.Config{Endpoint: "http://lakefs.memory", AccessKeyID: s.key, SecretAccessKey: lakefs.NewSecret(s.secret)}
+	return lakefs.Config{Endpoint: "http://lakefs.memory", AccessKeyID: credential.New(s.key), SecretAccessKey: credential.New(s.secret)}
 }
 
 // Transport carries requests to the server without a socket. The request is
