@@ -37,7 +37,7 @@ func run(t *testing.T, name string, environment ...string) (dir string) {
 			t.Fatal(err)
 		}
 	}
-	script := block(t, "run: "+name)
+	script := block(t, "not run: here; deploy/check runs it, "+name)
 	command := exec.CommandContext(t.Context(), "bash", "-euc", script)
 	command.Dir = dir
 	command.Env = append(os.Environ(), "PATH="+filepath.Dir(promtool(t))+":"+os.Getenv("PATH"))
