@@ -35,7 +35,7 @@ func (s *Server) surveyRoutes(locked func(string, func(*http.Request) (answer, *
 		return answer{http.StatusOK, polls}, nil
 	})
 	locked("GET /api/metadata/taskdefs", func(*http.Request) (answer, *refusal) {
-		return answer{http.StatusOK, slices.Collect(maps.Values(s.taskDefinitions))}, nil
+		return answer{http.StatusOK, slices.AppendSeq([]*taskDefinition{}, maps.Values(s.taskDefinitions))}, nil
 	})
 	locked("GET /api/metadata/workflow", func(*http.Request) (answer, *refusal) {
 		definitions := []*workflowDefinition{}
