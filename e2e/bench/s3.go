@@ -24,6 +24,7 @@ func (b *bench) onS3(ctx context.Context, scenario func(b *bench, servers *stack
 	defer func() { err = errors.Join(err, servers.Stop()) }()
 	own := *b
 	own.store = "s3://" + servers.Bucket + "/"
+	own.servers.BlocksDir = servers.BucketDir()
 	own.servers.LakeFSURL, own.servers.AccessKeyID, own.servers.SecretAccessKey = servers.LakeFSURL, servers.AccessKeyID, servers.SecretAccessKey
 	if own.lake, err = newLake(own.servers); err != nil {
 		return err
