@@ -265,7 +265,7 @@ func checkDeployment(t *testing.T, where string, d apps.Deployment) {
 		for _, mount := range c.VolumeMounts {
 			for _, volume := range spec.Volumes {
 				if mount.Name == volume.Name && volume.Secret != nil && mount.MountPath == path.Dir(value) && mount.SubPath == "" {
-					found = volume.Secret.SecretName != "" && volume.Secret.Items[0].Path == path.Base(value)
+					found = volume.Secret.SecretName != "" && slices.ContainsFunc(volume.Secret.Items, func(k core.KeyToPath) bool { return k.Path == path.Base(value) && k.Key != "" })
 				}
 			}
 		}
@@ -364,7 +364,6 @@ func TestChartRefuses(t *testing.T) {
 		{"no Conductor", "conductor: {url: ''}", "conductor.url is required"},
 		{"no Conductor id", "conductor: {id: ''}", "conductor.id is required"},
 		{"no lakeFS", "lakefs: {url: ''}", "lakefs.url is required"},
-		{"no key id", "lakefs: {accessKeyID: ''}", "lakefs.accessKeyID is required, or stage.lakefs.accessKeyID"},
 		{"no key", "lakefs: {existingSecret: ''}", "lakefs.existingSecret is required, or stage.lakefs.existingSecret"},
 		{"no repositories", "allowedRepositories: []", "allowedRepositories is required"},
 		{"root", "user: 0", "user"},

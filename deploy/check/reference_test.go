@@ -90,8 +90,8 @@ func variables(t *testing.T) map[string]variable {
 		}
 		name := code(r.cells[0])[0]
 		all[name] = v
-		if v.secret {
-			all[name+"_FILE"] = variable{workers: v.workers}
+		if _, file, ok := strings.Cut(r.cells[2], "in a file named by "); ok {
+			all[code(file)[0]] = variable{workers: v.workers}
 		}
 	}
 	return all

@@ -26,11 +26,10 @@ and what the values add, the last word being the worker's env.
 */}}
 {{- define "perago.environment" -}}
 {{- $root := .root }}{{ $worker := .worker }}{{ $of := .of }}
-{{- $lakefsID := $of.lakefs.accessKeyID | default $root.Values.lakefs.accessKeyID }}
 {{- $all := dict
   "CONDUCTOR_SERVER_URL" (required "conductor.url is required" $root.Values.conductor.url)
   "LAKECTL_SERVER_ENDPOINT_URL" (required "lakefs.url is required" $root.Values.lakefs.url)
-  "LAKECTL_CREDENTIALS_ACCESS_KEY_ID" (required (printf "lakefs.accessKeyID is required, or %s.lakefs.accessKeyID" $worker) $lakefsID)
+  "LAKECTL_CREDENTIALS_ACCESS_KEY_ID_FILE" "/run/secrets/lakefs/key"
   "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY_FILE" "/run/secrets/lakefs/secret"
   "PERAGO_ALLOWED_REPOSITORIES" (required "allowedRepositories is required: the repositories that tasks may touch" (join "," $root.Values.allowedRepositories))
   "PERAGO_CONDUCTOR_ID" (required "conductor.id is required: the same for all workers of one Conductor" $root.Values.conductor.id)
@@ -40,8 +39,10 @@ and what the values add, the last word being the worker's env.
   "PERAGO_LOG_LEVEL" $root.Values.logLevel
 }}
 {{- with $root.Values.conductor.uiURL }}{{ $_ := set $all "PERAGO_CONDUCTOR_UI_URL" . }}{{ end }}
-{{- with $root.Values.conductor.authKey }}{{ $_ := set $all "CONDUCTOR_AUTH_KEY" . }}{{ end }}
-{{- if $root.Values.conductor.existingSecret }}{{ $_ := set $all "CONDUCTOR_AUTH_SECRET_FILE" "/run/secrets/conductor/secret" }}{{ end }}
+{{- if $root.Values.conductor.existingSecret }}
+{{- $_ := set $all "CONDUCTOR_AUTH_KEY_FILE" "/run/secrets/conductor/key" }}
+{{- $_ := set $all "CONDUCTOR_AUTH_SECRET_FILE" "/run/secrets/conductor/secret" }}
+{{- end }}
 {{- with $of.taskTypes }}{{ $_ := set $all "PERAGO_TASK_TYPES" (join "," .) }}{{ end }}
 {{- with $of.domains }}{{ $_ := set $all "PERAGO_DOMAINS" (join "," .) }}{{ end }}
 {{- if eq $worker "stage" }}
