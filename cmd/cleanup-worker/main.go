@@ -105,13 +105,13 @@ func events(process *worker.Process) cleanup.Events {
 			process.Log.Log(context.Background(), level, "branch decided",
 				slog.String(telemetry.KeyWorkflow, string(d.Workflow)),
 				slog.String(telemetry.KeyRepository, string(d.Repository)), slog.String(telemetry.KeyBranch, string(d.Branch)),
-				slog.String("state", string(d.State)), slog.String("reason", d.Reason))
+				slog.String(telemetry.KeyState, string(d.State)), slog.String(telemetry.KeyReason, d.Reason))
 		},
 		LateLanding: func(repository txn.Repository, target txn.Branch, published, late txn.CommitID) {
 			process.Metrics.LateLanding()
 			process.Log.Warn("late landing: a commit of a step above the one it published",
 				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(target)),
-				slog.String(telemetry.KeyCommit, string(late)), slog.String("published", string(published)))
+				slog.String(telemetry.KeyCommit, string(late)), slog.String(telemetry.KeyPublished, string(published)))
 		},
 		PublishedAfterEnd: func(workflow txn.WorkflowID, repository txn.Repository, target txn.Branch, commit txn.CommitID) {
 			process.Metrics.PublishedAfterEnd()
@@ -121,7 +121,7 @@ func events(process *worker.Process) cleanup.Events {
 				slog.String(telemetry.KeyCommit, string(commit)))
 		},
 		Progress: func(swept cleanup.Swept) {
-			process.Log.Info("sweeping", slog.Int("deleted", swept.Deleted), slog.Int("kept", swept.Kept), slog.Int("failed", swept.Failed))
+			process.Log.Info("sweeping", slog.Int(telemetry.KeyDeleted, swept.Deleted), slog.Int(telemetry.KeyKept, swept.Kept), slog.Int(telemetry.KeyFailed, swept.Failed))
 		},
 	}
 }

@@ -67,7 +67,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 			process.Metrics.LateLanding()
 			process.Log.Warn("late landing: a commit of a step above the one it published",
 				slog.String(telemetry.KeyRepository, string(repository)), slog.String(telemetry.KeyBranch, string(target)),
-				slog.String(telemetry.KeyCommit, string(late)), slog.String("published", string(published)))
+				slog.String(telemetry.KeyCommit, string(late)), slog.String(telemetry.KeyPublished, string(published)))
 		},
 		Published: func(outcome txn.Outcome, fence txn.Fence) {
 			process.Metrics.PublishOutcome(string(outcome), string(fence))

@@ -74,7 +74,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 			case direct:
 				process.Log.Info("uploads go to the object store")
 			case why != "":
-				process.Log.Warn("uploads go through lakeFS: the object store cannot be used", slog.String("reason", why))
+				process.Log.Warn("uploads go through lakeFS: the object store cannot be used", slog.String(telemetry.KeyReason, why))
 			default:
 				process.Log.Info("uploads go through lakeFS, which signs no URLs")
 			}
@@ -109,7 +109,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 				level = slog.LevelDebug
 			}
 			process.Log.Log(context.Background(), level, "directory decided",
-				slog.String(telemetry.KeyWorkflow, name), slog.String("state", string(state)), slog.String("reason", reason))
+				slog.String(telemetry.KeyWorkflow, name), slog.String(telemetry.KeyState, string(state)), slog.String(telemetry.KeyReason, reason))
 		},
 	}
 	downloader := &checkout.Downloader{

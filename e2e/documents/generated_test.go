@@ -46,6 +46,7 @@ func TestGeneratedParts(t *testing.T) {
 		{"docs/operations.md", "metrics", metrics},
 		{"docs/operations.md", "budget", budget},
 		{"docs/operations.md", "events", events},
+		{"docs/operations.md", "spans", spans},
 		{"docs/errors.md", "sentences", sentences},
 	} {
 		t.Run(part.name, func(t *testing.T) {

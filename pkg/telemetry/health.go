@@ -63,15 +63,19 @@ type HealthServer struct {
 // ListenHealth binds the address, host:port with port 0 for any free one, and
 // serves the handler. The error is the bind's.
 func ListenHealth(address string, handler http.Handler) (*HealthServer, error) {
+	// Probes are small; a client that dribbles must not hold a connection.
+	return listen(address, handler, 30*time.Second)
+}
+
+func listen(address string, handler http.Handler, answer time.Duration) (*HealthServer, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	s := &HealthServer{
-		// Probes are small; a client that dribbles must not hold a connection.
 		server: &http.Server{
 			Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-			WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+			WriteTimeout: answer, IdleTimeout: time.Minute,
 		},
 		listener: listener,
 		done:     make(chan error, 1),
@@ -82,6 +86,12 @@ func ListenHealth(address string, handler http.Handler) (*HealthServer, error) {
 
 // Address is the bound host:port.
 func (s *HealthServer) Address() string { return s.listener.Addr().String() }
+
+// Abort ends the server and its requests at once.
+func (s *HealthServer) Abort() {
+	_ = s.server.Close() // the listener is gone either way
+	<-s.done
+}
 
 // Close stops listening, gives open requests until ctx ends and returns when the
 // server is gone.

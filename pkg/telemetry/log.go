@@ -18,6 +18,42 @@ const (
 	KeyCommit     = "commit"
 	KeyError      = "error"
 	KeyServer     = "server"
+	// How tasks, publications and branches ended, and why.
+	KeyTook      = "took"
+	KeyStatus    = "status"
+	KeyDelivery  = "delivery"
+	KeyPublished = "published"
+	KeyState     = "state"
+	KeyReason    = "reason"
+	KeyPanic     = "panic"
+	KeyStack     = "stack"
+
+	// How the process is set up, and how it stops.
+	KeyProgram     = "program"
+	KeyVersion     = "version"
+	KeyWorker      = "worker_id"
+	KeyConductor   = "conductor"
+	KeyTaskTypes   = "task_types"
+	KeyDomains     = "domains"
+	KeyConcurrency = "concurrency"
+	KeyHTTPAddr    = "http_addr"
+	KeyProfileAddr = "pprof_addr"
+	KeyCause       = "cause"
+	KeyRunning     = "running"
+	KeyGrace       = "grace"
+
+	// Polls, readiness and sweeps.
+	KeyDomain    = "domain"
+	KeyPause     = "pause"
+	KeyCondition = "condition"
+	KeySentence  = "sentence"
+	KeyDeleted   = "deleted"
+	KeyKept      = "kept"
+	KeyFailed    = "failed"
+
+	// The span of the task, when traces are on.
+	KeyTrace = "trace_id"
+	KeySpan  = "span_id"
 
 	// How far a task is, in the event "progress".
 	KeyPhase         = "phase"

@@ -37,6 +37,7 @@ type Attempt struct {
 	lease     *lease
 	log       *slog.Logger
 	metrics   *telemetry.Metrics
+	span      *telemetry.TaskSpan
 
 	// phase is the one that began last and has not ended; nil when there is none.
 	phase atomic.Pointer[phase]
@@ -60,6 +61,12 @@ func newAttempt(task txn.Task, limits Limits, sent time.Time, conductor Conducto
 		metrics: metrics,
 		timings: map[string]time.Duration{},
 	}
+}
+
+// trace makes the attempt's phases parts of a span, and its log lines name it.
+func (a *Attempt) trace(span *telemetry.TaskSpan) {
+	a.span = span
+	a.log = a.log.With(span.Attributes()...)
 }
 
 // Identity is the attempt as the fence compares it.
@@ -140,13 +147,15 @@ func (a *Attempt) Extend(ctx context.Context) error {
 }
 
 // Phase begins a phase of the work. The function it returns ends it: the time
-// goes into the output's timings, in milliseconds, and into the histogram of
-// phases. A phase entered again adds to its time.
+// goes into the output's timings, in milliseconds, into the histogram of phases,
+// and into a span. A phase entered again adds to its time.
 func (a *Attempt) Phase(name string) (end func()) {
 	this := &phase{name: name, began: time.Now()}
 	around := a.phase.Swap(this)
+	endSpan := a.span.Phase(name)
 	return func() {
 		took := time.Since(this.began)
+		endSpan()
 		a.phase.CompareAndSwap(this, around)
 		a.metrics.Phase(a.Task.Type, name, took)
 		a.mu.Lock()

@@ -27,7 +27,9 @@ type Config struct {
 	HTTPAddr       string        `env:"PERAGO_HTTP_ADDR" desc:"Address of /livez, /readyz and /metrics; each worker on a host needs its own, port 0 takes any free one"`
 	LogLevel       slog.Level    `env:"PERAGO_LOG_LEVEL,default=info" desc:"Lowest level that is logged: debug, info, warn or error"`
 	LogFormat      string        `env:"PERAGO_LOG_FORMAT,default=json" desc:"Log lines on stderr: json or text"`
+	ProfileAddr    string        `env:"PERAGO_PPROF_ADDR" desc:"Address of /debug/pprof/, for go tool pprof; only a loopback one, and off unless it is set"`
 	Scope
+	Traces         telemetry.TraceConfig
 	ConductorUIURL string `env:"PERAGO_CONDUCTOR_UI_URL" desc:"Address of Conductor's user interface; commits link to their workflow there when it is set"`
 }
 
@@ -61,6 +63,9 @@ func (c Config) Validate() []error {
 	}
 	if _, _, err := net.SplitHostPort(c.HTTPAddr); err != nil {
 		fault("PERAGO_HTTP_ADDR", "is %q; it must be host:port, such as 127.0.0.1:9461", c.HTTPAddr)
+	}
+	if err := telemetry.CheckProfileAddress(c.ProfileAddr); c.ProfileAddr != "" && err != nil {
+		fault("PERAGO_PPROF_ADDR", "is %q; %v", c.ProfileAddr, err)
 	}
 	if _, err := telemetry.ParseLogFormat(c.LogFormat); err != nil {
 		fault("PERAGO_LOG_FORMAT", "is %q; it must be json or text", c.LogFormat)

@@ -35,6 +35,7 @@ func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) {
 		return
 	}
 	defer r.dismiss(this)
+	attempt.trace(r.Traces.Task(task))
 
 	var output map[string]any
 	var err error
@@ -89,7 +90,7 @@ func blame(ctx context.Context, err error) error {
 func (r *Runtime) call(ctx context.Context, attempt *Attempt, handler Handler) (output map[string]any, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			attempt.log.Error("handler panicked", slog.Any("panic", value), slog.String("stack", string(debug.Stack())))
+			attempt.log.Error("handler panicked", slog.Any(telemetry.KeyPanic, value), slog.String(telemetry.KeyStack, string(debug.Stack())))
 			err = &panicError{value: value}
 		}
 	}()
@@ -152,10 +153,11 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 	ctx, cancel := context.WithDeadline(r.life, atLeast(until, time.Now().Add(attempt.tryTimeout())))
 	defer cancel()
 	what, detail := r.report(ctx, attempt, result)
-	log := attempt.log.With(slog.String("status", string(result.Status)), slog.Duration("took", took))
+	log := attempt.log.With(slog.String(telemetry.KeyStatus, string(result.Status)), slog.Duration(telemetry.KeyTook, took))
 	switch what {
 	case reported:
 		r.Metrics.TaskOutcome(attempt.Task.Type, table.Outcome)
+		attempt.span.End(table.Outcome, err)
 		if err != nil {
 			log.Warn("task failed", slog.Any(telemetry.KeyError, err))
 			return
@@ -167,7 +169,8 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 		r.abandoned(attempt, result, detail)
 	default:
 		r.Metrics.TaskOutcome(attempt.Task.Type, "unreported")
-		log.Error("Conductor did not accept the task's end", slog.String("delivery", string(what)), slog.Any(telemetry.KeyError, detail))
+		attempt.span.End("unreported", detail)
+		log.Error("Conductor did not accept the task's end", slog.String(telemetry.KeyDelivery, string(what)), slog.Any(telemetry.KeyError, detail))
 		r.abandoned(attempt, result, detail)
 	}
 }
@@ -175,7 +178,9 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 // silent is the end of a stale attempt: a line and a count, and nothing sent.
 func (r *Runtime) silent(attempt *Attempt, stale *txn.StaleAttemptError) {
 	r.Metrics.FenceRejection("attempt", string(stale.Reason))
-	r.Metrics.TaskOutcome(attempt.Task.Type, txn.ResultOf(stale).Outcome)
+	outcome := txn.ResultOf(stale).Outcome
+	r.Metrics.TaskOutcome(attempt.Task.Type, outcome)
+	attempt.span.End(outcome, stale)
 	attempt.log.Warn("stale attempt: nothing is reported", slog.Any(telemetry.KeyError, stale))
 }
 

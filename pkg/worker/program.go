@@ -143,7 +143,7 @@ func Run[C any](ctx context.Context, program Program[C], lookup Lookup, argument
 	}
 	redactor := telemetry.NewRedactor(secrets...)
 	log := telemetry.NewLogger(stderr, telemetry.LogFormat(config.LogFormat), config.LogLevel, redactor).
-		With(slog.String("program", program.Name))
+		With(slog.String(telemetry.KeyProgram, program.Name))
 	if err := program.serve(ctx, config, own, redactor, log); err != nil {
 		var faults *ConfigError
 		if errors.As(err, &faults) {
@@ -170,6 +170,10 @@ func (p Program[C]) serve(ctx context.Context, config Config, own *C, redactor *
 	if parts.Close != nil {
 		defer parts.Close()
 	}
+	traces, err := telemetry.NewTraces(ctx, config.Traces, telemetry.Service{Name: p.Name, Version: version(), Instance: string(worker)}, redactor, log)
+	if err != nil {
+		return err
+	}
 	handlers := map[txn.TaskType]Handler{}
 	var faults []error
 	for _, taskType := range config.Types() {
@@ -189,17 +193,26 @@ func (p Program[C]) serve(ctx context.Context, config Config, own *C, redactor *
 		Concurrency: config.Concurrency, PollInterval: config.PollInterval,
 		ReasonLength: config.ReasonLength, ShutdownGrace: config.ShutdownGrace,
 		ProgressInterval: parts.ProgressInterval, TaskLog: parts.TaskLog,
-		Checks: parts.Checks, Log: log, Metrics: process.Metrics, Redactor: redactor,
+		Checks: parts.Checks, Log: log, Metrics: process.Metrics, Traces: traces, Redactor: redactor,
 	})
 	process.Metrics.Conditions(tasks.Conditions)
 	health, err := telemetry.ListenHealth(config.HTTPAddr, telemetry.NewHealthHandler(process.Metrics.Registry(), tasks.Conditions))
 	if err != nil {
 		return fmt.Errorf("PERAGO_HTTP_ADDR %s cannot be listened on, give each worker on this host its own: %w", config.HTTPAddr, err)
 	}
+	if config.ProfileAddr != "" {
+		profiles, err := telemetry.ListenProfiles(config.ProfileAddr)
+		if err != nil {
+			return fmt.Errorf("PERAGO_PPROF_ADDR %s cannot be listened on, give each worker on this host its own: %w", config.ProfileAddr, err)
+		}
+		// At once: a profile may take as long as it was asked to.
+		defer profiles.Abort()
+		log.Info("serving profiles", slog.String(telemetry.KeyProfileAddr, profiles.Address()))
+	}
 	log.Info("started",
-		slog.String("version", version()), slog.String("worker_id", string(worker)),
-		slog.String("conductor", parts.ConductorURL), slog.Any("task_types", config.TaskTypes), slog.Any("domains", config.domains()),
-		slog.Int("concurrency", config.Concurrency), slog.String("http_addr", health.Address()))
+		slog.String(telemetry.KeyVersion, version()), slog.String(telemetry.KeyWorker, string(worker)),
+		slog.String(telemetry.KeyConductor, parts.ConductorURL), slog.Any(telemetry.KeyTaskTypes, config.TaskTypes), slog.Any(telemetry.KeyDomains, config.domains()),
+		slog.Int(telemetry.KeyConcurrency, config.Concurrency), slog.String(telemetry.KeyHTTPAddr, health.Address()))
 
 	var background sync.WaitGroup
 	for _, run := range parts.Background {
@@ -209,8 +222,19 @@ func (p Program[C]) serve(ctx context.Context, config Config, own *C, redactor *
 	within(finalTime, &background)
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	return errors.Join(err, health.Close(closing))
+	err = errors.Join(err, health.Close(closing))
+	flushing, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+	defer cancelFlush()
+	if lost := traces.Shutdown(flushing); lost != nil {
+		// Not a failure of the process: its work is done.
+		log.Warn("the last traces are lost", slog.Any(telemetry.KeyError, lost))
+	}
+	return err
 }
+
+// flushTime is what a stopping process gives the collector for the last spans: a
+// collector that is down must not hold it.
+const flushTime = 2 * time.Second
 
 // Variables lists every variable of the program, with the defaults it has here:
 // its own first, then those that every worker has.

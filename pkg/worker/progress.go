@@ -85,7 +85,7 @@ func (a *Attempt) progressSince(before progress) (now progress, ok bool) {
 // attributes are those of the log's line; a total that is not known has none.
 func (p progress) attributes() []any {
 	all := []any{
-		slog.String(telemetry.KeyPhase, p.of.name), slog.Duration("took", p.at.Sub(p.of.began)),
+		slog.String(telemetry.KeyPhase, p.of.name), slog.Duration(telemetry.KeyTook, p.at.Sub(p.of.began)),
 		slog.Int64(telemetry.KeyObjects, p.objects), slog.Int64(telemetry.KeyObjectsPerSec, p.objectsPerSecond),
 		slog.Int64(telemetry.KeyBytes, p.bytes), slog.Int64(telemetry.KeyBytesPerSec, p.bytesPerSecond),
 	}

@@ -163,9 +163,9 @@ func (r *readiness) once(ctx context.Context, l *look) bool {
 	defer r.mu.Unlock()
 	if !l.known || l.fault != fault {
 		if fault == "" {
-			r.log.Info("condition holds", slog.String("condition", l.name))
+			r.log.Info("condition holds", slog.String(telemetry.KeyCondition, l.name))
 		} else {
-			r.log.Warn("not ready", slog.String("condition", l.name), slog.String("sentence", fault))
+			r.log.Warn("not ready", slog.String(telemetry.KeyCondition, l.name), slog.String(telemetry.KeySentence, fault))
 		}
 	}
 	var unreadable *unreadableError

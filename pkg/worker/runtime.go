@@ -64,6 +64,8 @@ type Options struct {
 
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
+	// Traces may be nil.
+	Traces *telemetry.Traces
 	// Redactor may be nil.
 	Redactor *telemetry.Redactor
 }
@@ -131,7 +133,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	<-ctx.Done()
 	r.readiness.drain()
 	r.Log.Info("stopping: no more polls, running tasks have the grace",
-		slog.String("cause", context.Cause(ctx).Error()), slog.Int("running", r.runningCount()), slog.Duration("grace", r.ShutdownGrace))
+		slog.String(telemetry.KeyCause, context.Cause(ctx).Error()), slog.Int(telemetry.KeyRunning, r.runningCount()), slog.Duration(telemetry.KeyGrace, r.ShutdownGrace))
 
 	ended := make(chan struct{})
 	go func() {
@@ -148,7 +150,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 		return nil
 	case <-grace.C:
 	}
-	r.Log.Warn("the grace is over: running tasks are cancelled", slog.Int("running", r.runningCount()))
+	r.Log.Warn("the grace is over: running tasks are cancelled", slog.Int(telemetry.KeyRunning, r.runningCount()))
 	r.cancelWork(errStopped)
 	final := time.NewTimer(finalTime)
 	defer final.Stop()
@@ -209,8 +211,8 @@ func (r *Runtime) poll(ctx context.Context, taskType txn.TaskType, domain string
 		switch {
 		case err != nil:
 			wait = errorPauses.next()
-			r.Log.Warn("poll failed", slog.String(telemetry.KeyTaskType, string(taskType)), slog.String("domain", domain),
-				slog.Any(telemetry.KeyError, err), slog.Duration("pause", wait))
+			r.Log.Warn("poll failed", slog.String(telemetry.KeyTaskType, string(taskType)), slog.String(telemetry.KeyDomain, domain),
+				slog.Any(telemetry.KeyError, err), slog.Duration(telemetry.KeyPause, wait))
 		case len(tasks) > 0:
 			// Where one task was there may be more: ask again at once.
 			errorPauses.reset()

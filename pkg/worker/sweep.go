@@ -14,7 +14,7 @@ func (p *Process) Swept(ctx context.Context, deleted, kept, failed int, err erro
 		return
 	}
 	p.Metrics.Swept(err)
-	log := p.Log.With(slog.Int("deleted", deleted), slog.Int("kept", kept), slog.Int("failed", failed))
+	log := p.Log.With(slog.Int(telemetry.KeyDeleted, deleted), slog.Int(telemetry.KeyKept, kept), slog.Int(telemetry.KeyFailed, failed))
 	if err != nil {
 		log.Warn("sweep failed", slog.Any(telemetry.KeyError, err))
 		return

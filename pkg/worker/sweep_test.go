@@ -39,8 +39,10 @@ func TestSwept(t *testing.T) {
 			}
 			outcome := ""
 			for _, family := range families {
-				if family.GetName() == "perago_sweeps_total" {
-					outcome = family.GetMetric()[0].GetLabel()[0].GetValue()
+				for _, metric := range family.GetMetric() {
+					if family.GetName() == "perago_sweeps_total" && metric.GetCounter().GetValue() > 0 {
+						outcome += metric.GetLabel()[0].GetValue()
+					}
 				}
 			}
 			if outcome != c.outcome {

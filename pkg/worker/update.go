@@ -139,7 +139,7 @@ func (r *Runtime) handBack(task txn.Task, sent time.Time) {
 	default:
 		r.Metrics.TaskOutcome(task.Type, "unreported")
 		attempt.log.Warn("task could not be handed back; it comes back after its response timeout",
-			slog.String("delivery", string(what)), slog.Any(telemetry.KeyError, err))
+			slog.String(telemetry.KeyDelivery, string(what)), slog.Any(telemetry.KeyError, err))
 	}
 }
 
