@@ -1,7 +1,8 @@
 // Package lakefs is the adapter to a lakeFS server and the only importer of its
 // generated client. It speaks in the words of package txn and decides nothing.
 //
-// What is authoritative: the server. Nothing is remembered between two calls.
+// What is authoritative: the server. Nothing is remembered between two calls,
+// except, for minutes, which way uploads go.
 //
 // # Errors
 //
@@ -23,6 +24,12 @@
 // The client repeats by itself only the operations that the policy in retry.go
 // names. For the others exactly one HTTP request leaves the process, whatever
 // happens: no retry, no redirect, no replay by net/http.
+//
+// # The object store
+//
+// With a Presigned client uploads go to the object store, by URLs that lakeFS
+// signs. The store decides nothing: what it holds is compared with what was sent,
+// and where it cannot be used the upload goes through lakeFS.
 //
 // # Clocks
 //
