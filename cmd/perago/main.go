@@ -81,7 +81,7 @@ func (e *environment) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVarP(&e.out.format, "output", "o", "", "`format` of the output: table, plain or json (default table on a terminal, else plain)")
 	flags.DurationVar(&e.timeout, "timeout", 30*time.Second, "give up after this long")
-	root.AddCommand(e.register(), e.lint(), e.insert(), e.ref(), e.log(), e.explain(), e.fence(), e.settle(), e.sweep(), e.budget(), e.doctor())
+	root.AddCommand(e.register(), e.lint(), e.insert(), e.ref(), e.log(), e.explain(), e.fence(), e.settle(), e.sweep(), e.budget(), e.doctor(), e.stage(), e.checkout())
 	return root
 }
 

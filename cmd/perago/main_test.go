@@ -35,12 +35,13 @@ func TestMain(m *testing.M) {
 // command "commit PATH FILE" puts a file on lake/main, and "stage STEP [COMMIT]" stages
 // one for it, "publish VARIABLE STEP RETRY [SUPERSEDES]" publishes one, and "orphan
 // VARIABLE WORKFLOW AGE" makes a branch for a sweep. "workflow VARIABLE ENDING" runs
-// one that stages and publishes.
+// one that stages and publishes. "branches" prints the branches that people see, and
+// "protect BRANCH" has uploads to one refused.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"commit": commitFile, "stage": stageStep, "orphan": orphan, "publish": publishStep, "workflow": workflowThat},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"commit": commitFile, "stage": stageStep, "orphan": orphan, "publish": publishStep, "workflow": workflowThat, "branches": listBranches, "protect": protectBranch},
 		Setup: func(e *testscript.Env) error {
 			// Under the race detector every program waits a second at its end, and a
 			// script is made of programs.

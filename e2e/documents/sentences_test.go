@@ -30,6 +30,7 @@ var listedPackages = []string{"cmd/perago", "pkg/definition", "pkg/lakefs", "pkg
 var noSentences = map[string]string{
 	"Source of %s, superseding %s":            "a commit's message",
 	"Stage %s of %s for %s":                   "a commit's message",
+	"Stage %s for %s by hand":                 "a commit's message",
 	"The empty tree":                          "a commit's message",
 	"perago fence %s (version %d)":            "a commit's message",
 	"perago publish fence:":                   "the begin of the hook's own message",

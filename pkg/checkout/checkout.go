@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"sync"
 
 	"perago/pkg/projection"
 	"perago/pkg/txn"
@@ -127,6 +128,21 @@ type execution struct {
 	destination destination
 	// downloaded counts what arrives.
 	downloaded func(objects int, bytes int64)
+	made       contents
+}
+
+// contents are the paths that an execution itself has made in its directory, in the
+// order in which it made them.
+type contents struct {
+	directories []string
+	mu          sync.Mutex
+	files       []string
+}
+
+func (c *contents) file(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.files = append(c.files, path)
 }
 
 // destination is the directory that is filled. It is nobody else's.
@@ -134,9 +150,9 @@ type destination interface {
 	// path is absolute.
 	path() string
 	create() (*os.Root, error)
-	// discard removes what create made, and what was put into it. It does nothing
+	// discard removes what create made, and what was made in it. It does nothing
 	// when nothing was made.
-	discard() error
+	discard(made *contents) error
 }
 
 // prepare checks the input whole, asks the fence, and requires that the input

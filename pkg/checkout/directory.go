@@ -57,7 +57,8 @@ func (d *taskDirectory) openWorkflow() (*os.Root, error) {
 	return parent, nil
 }
 
-func (d *taskDirectory) discard() error {
+// discard removes all of it: nobody else knows its name.
+func (d *taskDirectory) discard(*contents) error {
 	if !d.made {
 		return nil
 	}

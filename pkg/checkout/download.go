@@ -24,7 +24,7 @@ func (e *execution) download(ctx context.Context, objects []object) error {
 		return err
 	}
 	defer directory.Close()
-	if err := makeDirectories(directory, objects); err != nil {
+	if err := e.makeDirectories(directory, objects); err != nil {
 		return err
 	}
 	e.downloaded = e.attempt.Expect(len(objects), size(objects))
@@ -51,7 +51,7 @@ func (e *execution) download(ctx context.Context, objects []object) error {
 // full would stay full for the next one. Nobody was told the directory's name. It
 // gives the error back, with what stood in the way.
 func (e *execution) discard(err error) error {
-	if failed := e.destination.discard(); failed != nil {
+	if failed := e.destination.discard(&e.made); failed != nil {
 		return fmt.Errorf("%w; what was downloaded stays in %s: %w", err, e.destination.path(), failed)
 	}
 	return err
@@ -59,7 +59,7 @@ func (e *execution) discard(err error) error {
 
 // makeDirectories makes every directory that holds a file, outermost first: in
 // byte order the files below one directory stand together.
-func makeDirectories(directory *os.Root, objects []object) error {
+func (e *execution) makeDirectories(directory *os.Root, objects []object) error {
 	before := ""
 	for _, one := range objects {
 		for i := range len(one.local) {
@@ -69,6 +69,7 @@ func makeDirectories(directory *os.Root, objects []object) error {
 			if err := directory.Mkdir(one.local[:i], 0o777); err != nil {
 				return fmt.Errorf("make the directory of %s: %w", one.Path, err)
 			}
+			e.made.directories = append(e.made.directories, one.local[:i])
 		}
 		before = one.local
 	}
@@ -86,6 +87,7 @@ func (e *execution) downloadOne(ctx context.Context, directory *os.Root, one obj
 	if err != nil {
 		return err
 	}
+	e.made.file(one.local)
 	for try := 1; ; try++ {
 		var cut bool
 		cut, err = e.fetch(ctx, file, one)

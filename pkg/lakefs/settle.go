@@ -25,7 +25,15 @@ const (
 // may still come; the caller then abandons the name, and neither deletes nor
 // reuses it, so that what lands late names a whole branch.
 func (s Settling) CreateBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
-	unknown := s.Client.CreateBranch(ctx, repo, name, source)
+	return s.settleBranch(ctx, repo, name, source, s.Client.CreateBranch(ctx, repo, name, source))
+}
+
+// CreateVisibleBranch is Client.CreateVisibleBranch, settled as CreateBranch is.
+func (s Settling) CreateVisibleBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
+	return s.settleBranch(ctx, repo, name, source, s.Client.CreateVisibleBranch(ctx, repo, name, source))
+}
+
+func (s Settling) settleBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID, unknown error) error {
 	if !errors.Is(unknown, txn.ErrUnknownOutcome) {
 		return unknown
 	}

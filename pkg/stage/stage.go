@@ -424,6 +424,9 @@ func (e *execution) createBranch(ctx context.Context) error {
 		if e.staged.Execution, err = e.NewExecutionID(); err != nil {
 			return err
 		}
+		if e.labels.branch(e) == branch {
+			return fmt.Errorf("create branch %s, which may still come: %w", branch, txn.ErrUnknownOutcome)
+		}
 	}
 }
 

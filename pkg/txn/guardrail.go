@@ -77,6 +77,22 @@ func parseGuardrails(d document) ([]Guardrail, error) {
 	return all, nil
 }
 
+// ParseGuardrails reads a list of guardrails that stands by itself, as a task's
+// input has it.
+func ParseGuardrails(raw json.RawMessage) ([]Guardrail, error) {
+	return parseGuardrails(document{fields: map[string]json.RawMessage{"guardrails": raw}})
+}
+
+// CheckCheckoutGuardrails refuses those that are about what a step removes.
+func CheckCheckoutGuardrails(guardrails []Guardrail) error {
+	for i, guardrail := range guardrails {
+		if guardrail.MaxRemoved != nil {
+			return Terminalf(fmt.Sprintf("guardrails[%d].max_removed", i), "is for perago_stage: a checkout removes nothing")
+		}
+	}
+	return nil
+}
+
 func parseGuardrail(path string, raw json.RawMessage) (Guardrail, error) {
 	d, err := parseDocument(path, raw, guardrailFields)
 	if err != nil {

@@ -212,10 +212,8 @@ func ParseCheckoutInput(raw json.RawMessage, allowed AllowList) (CheckoutInput, 
 	if input.Guardrails, err = parseGuardrails(d); err != nil {
 		return CheckoutInput{}, err
 	}
-	for i, guardrail := range input.Guardrails {
-		if guardrail.MaxRemoved != nil {
-			return CheckoutInput{}, Terminalf(fmt.Sprintf("guardrails[%d].max_removed", i), "is for perago_stage: a checkout removes nothing")
-		}
+	if err := CheckCheckoutGuardrails(input.Guardrails); err != nil {
+		return CheckoutInput{}, err
 	}
 	return input, nil
 }
