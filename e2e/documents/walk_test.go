@@ -244,7 +244,7 @@ func walkDocument(t *testing.T, name, bin string, environment []string) {
 	}
 	testscript.Run(t, testscript.Params{
 		Files:    []string{script},
-		Deadline: time.Now().Add(5 * time.Minute),
+		Deadline: time.Now().Add(10 * time.Minute),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"shown": func(ts *testscript.TestScript, _ bool, _ []string) {
 				if faults := shown(t, name, commands, ts.ReadFile("ttyout")); faults != "" {
