@@ -30,7 +30,13 @@ type process struct {
 // end of the test if it still runs.
 func start(t testing.TB, name string, env ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(filepath.Join(binaries, name)), done: make(chan struct{})}
+	return startIn(t, binaries, name, env...)
+}
+
+// startIn is start of a binary of another folder.
+func startIn(t testing.TB, folder, name string, env ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: exec.Command(filepath.Join(folder, name)), done: make(chan struct{})}
 	p.cmd.Env = env
 	p.cmd.Stderr = writerFunc(func(b []byte) (int, error) {
 		p.mu.Lock()

@@ -95,7 +95,7 @@ func (k keyFiles) env(g *gate) []string {
 	}
 }
 
-// TestKeysRotateWhileTasksRun: three times, and no task of twelve workflows fails.
+// TestKeysRotateWhileTasksRun: three times, and no task of six workflows fails.
 func TestKeysRotateWhileTasksRun(t *testing.T) {
 	t.Parallel()
 	f := newFleetOf(t, setup{files: lakeBefore, without: strings.Join(workers, " ")})
@@ -120,11 +120,11 @@ func TestKeysRotateWhileTasksRun(t *testing.T) {
 	f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"a.csv": "new"} })
 
 	var ids []txn.WorkflowID
-	for i := range 12 {
+	for i := range 6 {
 		ids = append(ids, f.start("perago_example_one_step", map[string]any{"workspace": f.branch(fmt.Sprintf("target-%d", i))}))
 	}
 	for i, id := range ids {
-		if i%3 == 0 {
+		if i%2 == 0 {
 			key = files.rotate(gate, key)
 			keys = append(keys, key)
 		}

@@ -108,7 +108,7 @@ func TestTraces(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_ENDPOINT="+collected.address, "OTEL_EXPORTER_OTLP_HEADERS=api-key="+secret,
 		"OTEL_BSP_SCHEDULE_DELAY=3600000", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test", "PERAGO_PPROF_ADDR=127.0.0.1:0")
 	running := map[string]*process{}
-	for name, own := range map[string][]string{"stage-worker": f.stageEnv(), "publish-worker": {publishEnv}, "cleanup-worker": nil} {
+	for name, own := range map[string][]string{"stage-worker": f.stageEnv(), "publish-worker": {publishEnv}, "cleanup-worker": {"PERAGO_SWEEP_TTL=0s"}} {
 		running[name] = start(t, name, slices.Concat(env, own)...)
 		running[name].ready()
 	}
