@@ -44,7 +44,8 @@ bench: ## measure staging and publishing against other ways; ROUNDS=N, ONLY=REGE
 	@e2e/stack/deps.sh bench
 	TMPDIR=$(if $(wildcard /dev/shm),/dev/shm,$${TMPDIR:-/tmp}) go run ./e2e/stack/with-stack -- go run ./e2e/bench $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(ONLY),-only '$(ONLY)')
 
-page: ## the page of perago explain in headless Chromium (Debian's package chromium)
+page: ## the page of perago explain in headless Chromium
+	@e2e/stack/deps.sh page
 	go test -count=1 -tags chromium ./e2e/page
 
 check-deploy: deps ## render the chart, try the alert rules, verify the units, start the binaries from nothing

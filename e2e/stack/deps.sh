@@ -4,8 +4,7 @@
 # the servers into the cache. Quick when there is nothing to do. Reads no input.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-benchmark=no
-[ "${1:-}" != bench ] || benchmark=yes # what make bench needs beside the rest
+target=${1:-} # bench or page: what that target of make needs beside the rest
 
 java_command() { echo "${JAVA_HOME:+$JAVA_HOME/bin/}java"; }
 
@@ -22,7 +21,8 @@ missing() {
   command -v mvn >/dev/null || echo maven
   command -v gcc >/dev/null || command -v clang >/dev/null || echo cc # for go test -race
   command -v curl >/dev/null || echo curl # the README's commands are run as they stand
-  [ "$benchmark" = no ] || command -v rclone >/dev/null || echo rclone # a peer
+  [ "$target" != bench ] || command -v rclone >/dev/null || echo rclone # a peer
+  [ "$target" != page ] || command -v chromium >/dev/null || echo chromium
 }
 
 install() { # WORD...: packages by what they give
@@ -42,6 +42,7 @@ install() { # WORD...: packages by what they give
       cc) packages+=(gcc libc6-dev) ;;
       curl) packages+=(curl) ;;
       rclone) packages+=(rclone) ;;
+      chromium) packages+=(chromium) ;;
       systemd) packages+=(systemd) ;;
       esac
     done
@@ -54,6 +55,7 @@ install() { # WORD...: packages by what they give
       cc) packages+=(gcc) ;;
       curl) packages+=(curl) ;;
       rclone) packages+=(rclone) ;;
+      chromium) packages+=(chromium) ;;
       systemd) packages+=(systemd) ;;
       esac
     done
@@ -66,6 +68,7 @@ install() { # WORD...: packages by what they give
       cc) packages+=(gcc musl-dev) ;;
       curl) packages+=(curl) ;;
       rclone) packages+=(rclone) ;;
+      chromium) packages+=(chromium) ;;
       esac
     done
     apk add --quiet "${packages[@]}" </dev/null
@@ -83,6 +86,7 @@ explain() { # WORD...: what to install by hand
     maven) echo "  Maven, to fetch Conductor (Debian, Ubuntu: apt-get install maven)" ;;
     cc) echo "  a C compiler, for go test -race (Debian, Ubuntu: apt-get install gcc libc6-dev)" ;;
     curl) echo "  curl (Debian, Ubuntu: apt-get install curl)" ;;
+    chromium) echo "  Chromium (Debian: apt-get install chromium)" ;;
     rclone) echo "  rclone, to compare with (Debian, Ubuntu: apt-get install rclone)" ;;
     esac
   done >&2
