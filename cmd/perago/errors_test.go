@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"perago/pkg/conductor"
@@ -36,6 +37,9 @@ type command struct {
 	// address, file and workflow are where in the arguments a branch's address, a file
 	// and a workflow's id stand; 0 where there is none.
 	address, file, workflow int
+	// source and destination are where a directory stands, to read or to make, beside
+	// an address that may go on with a prefix.
+	source, destination int
 	// reports is a command that says on standard output what is wrong, and on standard
 	// error how much.
 	reports bool
@@ -44,6 +48,8 @@ type command struct {
 const (
 	someAddress  = "lakefs://lake/main"
 	someFile     = "FILE"
+	someSource   = "SOURCE"
+	someNew      = "NEW"
 	someWorkflow = "WORKFLOW"
 	noWorkflow   = "00000000-0000-4000-8000-000000000000"
 )
@@ -64,6 +70,8 @@ var everyCommand = []command{
 	{arguments: []string{"settle", someAddress, "--yes"}, lake: true, address: 1},
 	{arguments: []string{"sweep", "--repository", "lake"}, conductor: true, lake: true, reports: true},
 	{arguments: []string{"budget", someFile}, file: 1},
+	{arguments: []string{"stage", someSource, someAddress}, lake: true, address: 2, source: 1},
+	{arguments: []string{"checkout", someAddress, someNew}, lake: true, address: 1, destination: 2},
 	{arguments: []string{"doctor", someAddress}, conductor: true, lake: true, address: 1, reports: true},
 }
 
@@ -95,6 +103,7 @@ func onLake(c command) bool      { return c.lake }
 func onAddress(c command) bool   { return c.address > 0 }
 func onFile(c command) bool      { return c.file > 0 }
 func onWorkflow(c command) bool  { return c.workflow > 0 }
+func onDirectory(c command) bool { return c.source+c.destination > 0 }
 func onAll(command) bool         { return true }
 
 // quiet are the commands that end with a server's fault; one that reports goes on.
@@ -117,6 +126,9 @@ func argument(of func(command) int, value string) func(command, *mistaken) {
 func addressOf(c command) int  { return c.address }
 func fileOf(c command) int     { return c.file }
 func workflowOf(c command) int { return c.workflow }
+func sourceOf(c command) int   { return c.source }
+
+func destinationOf(c command) int { return c.destination }
 
 const (
 	conductorURL    = "CONDUCTOR_SERVER_URL"
@@ -160,13 +172,25 @@ var mistakes = []mistake{
 	}, lakeSecret + `_FILE`},
 
 	// Branches.
-	{"no address", onAddress, argument(addressOf, "main"), `is not the address of a branch; write lakefs://`},
-	{"an address of nothing", onAddress, argument(addressOf, "lakefs://"), `names no repository`},
-	{"an address without a branch", onAddress, argument(addressOf, "lakefs://lake"), `names no branch`},
-	{"an address of an object", onAddress, argument(addressOf, "lakefs://lake/main/data"), `goes on after the branch`},
-	{"a name that none can have", onAddress, argument(addressOf, "lakefs://lake/.."), `is not the name of a lakeFS branch`},
+	{"no address", onAddress, argument(addressOf, "main"), `is not (the address of a branch|an address in lakeFS); write lakefs://`},
+	{"an address of nothing", onAddress, argument(addressOf, "lakefs://"), `names no repository|is not an address in lakeFS`},
+	{"an address without a branch", onAddress, argument(addressOf, "lakefs://lake"), `names no branch|is not an address in lakeFS`},
+	{"an address of an object", func(c command) bool { return onAddress(c) && !onDirectory(c) }, argument(addressOf, "lakefs://lake/main/data"), `goes on after the branch`},
+	{"a name that none can have", onAddress, argument(addressOf, "lakefs://lake/.."), `is not (the name of a lakeFS branch|a reference of lakeFS)`},
 	{"a missing repository", onAddress, argument(addressOf, "lakefs://no-such-repository/main"), `lakeFS has no repository no-such-repository`},
-	{"a missing branch", onAddress, argument(addressOf, "lakefs://lake/missing"), `the repository lake has no branch missing`},
+	{"a missing branch", onAddress, argument(addressOf, "lakefs://lake/missing"), `the repository lake has no branch(, tag or commit)? missing`},
+
+	// Directories, and what their files must be.
+	{"a missing directory", func(c command) bool { return c.source > 0 }, argument(sourceOf, "FILES/missing"), `missing: no such file`},
+	{"a file for a directory", func(c command) bool { return c.source > 0 }, argument(sourceOf, "FILES/sound.json"), `sound\.json: not a directory`},
+	{"a directory without files", func(c command) bool { return c.source > 0 }, argument(sourceOf, "FILES/directory"), `holds no files, .* give --allow-empty`},
+	{"a directory with files", func(c command) bool { return c.destination > 0 }, argument(destinationOf, "FILES/tree"), `tree`},
+	{"missing guardrails", onDirectory, func(_ command, m *mistaken) {
+		m.arguments = append(m.arguments, "--guardrails", filepath.Join(m.files, "missing.json"))
+	}, `missing\.json: no such file`},
+	{"guardrails that are no JSON", onDirectory, func(_ command, m *mistaken) {
+		m.arguments = append(m.arguments, "--guardrails", filepath.Join(m.files, "bad.json"))
+	}, `guardrails`},
 
 	// Files.
 	{"a missing file", onFile, argument(fileOf, "FILES/missing.json"), `missing\.json: no such file`},
@@ -190,7 +214,7 @@ var mistakes = []mistake{
 	}, func(c command, m *mistaken) {
 		at := c.address + c.file + c.workflow
 		m.arguments = slices.Delete(m.arguments, at, at+1)
-	}, `given (0|none)`},
+	}, `given (0|none|1 arguments)`},
 }
 
 // Every mistake in every command: one sentence, exit code 1, nothing of the
@@ -319,6 +343,12 @@ func (c command) sound(w world) []string {
 	if c.workflow > 0 {
 		arguments[c.workflow] = w.workflow
 	}
+	if c.source > 0 {
+		arguments[c.source] = filepath.Join(w.files, "tree")
+	}
+	if c.destination > 0 {
+		arguments[c.destination] = filepath.Join(w.files, uuid.NewString())
+	}
 	return arguments
 }
 
@@ -441,7 +471,12 @@ func mistakenFiles(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(directory, "directory"), 0o700); err != nil {
+	for _, name := range []string{"directory", "tree"} {
+		if err := os.Mkdir(filepath.Join(directory, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(directory, "tree", "file"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return directory
