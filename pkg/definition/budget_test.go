@@ -98,7 +98,7 @@ func TestMergeTimes(t *testing.T) {
 	worker := func(times ...time.Duration) string {
 		metrics := telemetry.NewMetrics()
 		for _, took := range times {
-			metrics.Merged(took)
+			metrics.Merged(took, time.Minute)
 		}
 		answer := httptest.NewRecorder()
 		promhttp.HandlerFor(metrics.Registry(), promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))

@@ -306,7 +306,7 @@ func polled(f Facts) []Finding {
 			subject, domain = q.Domain+":"+subject, "in the domain "+q.Domain
 			start = "start a worker with " + q.Domain + " among PERAGO_DOMAINS, or mend the taskToDomain of the workflows"
 		}
-		wait := fmt.Sprintf("%s", counted(q.Waiting, "task waits", "tasks wait"))
+		wait := counted(q.Waiting, "task waits", "tasks wait")
 		if q.Polls.Err != nil {
 			all = append(all, unread(subject, q.Polls.Err))
 			continue

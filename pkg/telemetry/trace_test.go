@@ -108,7 +108,7 @@ func TestSpans(t *testing.T) {
 		}
 		got := map[string]string{}
 		for _, attribute := range one.Attributes() {
-			got[string(attribute.Key)] = attribute.Value.Emit()
+			got[string(attribute.Key)] = attribute.Value.String()
 		}
 		if len(got) != len(keys) || slices.ContainsFunc(keys, func(key string) bool { return got[key] == "" }) {
 			t.Errorf("%s has %v, want %q", one.Name(), got, keys)
