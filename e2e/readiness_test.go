@@ -130,7 +130,7 @@ func TestMetricsAreServed(t *testing.T) {
 	f := newFleet(t, map[string]string{"data/a": "1"})
 	for _, p := range []*process{f.stage, f.publish, f.cleanup} {
 		status, body := p.get("/metrics")
-		if status != 200 || !strings.Contains(body, "task_poll_total{") {
+		if status != 200 || !strings.Contains(body, "task_poll_total{") || !strings.Contains(body, `perago_ready_condition{condition="lakefs"} 1`) {
 			t.Errorf("%s: /metrics is %d:\n%s", p.name, status, body)
 		}
 	}

@@ -203,7 +203,7 @@ func TestMergeThatLandsAfterItsBranchWasDeleted(t *testing.T) {
 	if events := cleaner.logged("published after end: no publish task of the ended workflow put this publication out"); len(events) != 1 || events[0]["commit"] != string(landed) {
 		t.Errorf("events %v", events)
 	}
-	if _, text := cleaner.get("/metrics"); !strings.Contains(text, "perago_published_after_end_total 1") {
+	if _, text := cleaner.get("/metrics"); !strings.Contains(text, "perago_published_after_end_total 1") || !strings.Contains(text, "perago_orphaned_branches 0") {
 		t.Error("the metrics do not count it")
 	}
 	f.stop(publish.process)

@@ -316,6 +316,13 @@ func (b *bench) tree(want map[string]string) {
 
 func testFirstPublicationAndItsRetry(t *testing.T, on subject) {
 	b := newBench(t, on, map[string]string{"data/a": "1", "other": "o"})
+	var timeouts []time.Duration
+	b.publisher.Merged = func(took, timeout time.Duration) {
+		if took <= 0 {
+			t.Errorf("a merge took %s", took)
+		}
+		timeouts = append(timeouts, timeout)
+	}
 	staged := b.stage(map[string]string{"data/a": "2"})
 	p := b.published(staged, 0, txn.OutcomePublished)
 	if p.ExpectedHead != b.first || p.Commit != b.head() || p.Fence != txn.FenceSoft {
@@ -338,6 +345,10 @@ func testFirstPublicationAndItsRetry(t *testing.T, on subject) {
 	}
 	if n := len(b.wire.writes()); n != 1 {
 		t.Errorf("adopting wrote %q", b.wire.writes()[1:])
+	}
+	// One merge was sent, under the merge timeout of the task's budget.
+	if !slices.Equal(timeouts, []time.Duration{15 * time.Second}) {
+		t.Errorf("merges were timed against %v", timeouts)
 	}
 }
 
