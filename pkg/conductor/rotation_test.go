@@ -169,6 +169,21 @@ func TestRefusedKey(t *testing.T) {
 	}
 }
 
+// TestKeysThatChangeWithEachRefusal: two of them are tried for a call, and no more.
+func TestKeysThatChangeWithEachRefusal(t *testing.T) {
+	t.Parallel()
+	cfg, write := onFiles(t)
+	server, refusals := &issuer{}, 0
+	client := newClientOn(t, cfg, conductortest.Transport(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refusals++
+		write(fmt.Sprintf("key-%d", refusals+1), fmt.Sprintf("secret-%d", refusals+1))
+		server.ServeHTTP(w, r)
+	})))
+	if err := client.Ping(t.Context()); !errors.Is(err, txn.ErrUnauthorized) || refusals != 2 {
+		t.Errorf("%v, %d requests, want 2", err, refusals)
+	}
+}
+
 // TestFilesRemoved: a file that is gone takes nothing away from a key that is
 // still good.
 func TestFilesRemoved(t *testing.T) {

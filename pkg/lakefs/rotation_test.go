@@ -154,6 +154,20 @@ func TestRefusedKey(t *testing.T) {
 			}
 		})
 	}
+	t.Run("another one after each refusal", func(t *testing.T) {
+		t.Parallel()
+		cfg, write := onFiles(t)
+		server := &lock{}
+		refusals := 0
+		client := clientOn(t, cfg, roundTrip(func(r *http.Request) (*http.Response, error) {
+			refusals++
+			write(fmt.Sprintf("key-%d", refusals+1), fmt.Sprintf("secret-%d", refusals+1))
+			return server.RoundTrip(r)
+		}))
+		if err := client.Ping(t.Context()); !errors.Is(err, txn.ErrUnauthorized) || refusals != 2 {
+			t.Errorf("%v, %d requests, want 2", err, refusals)
+		}
+	})
 	t.Run("given", func(t *testing.T) {
 		t.Parallel()
 		server := &lock{}
