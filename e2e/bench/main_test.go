@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"perago/e2e/stack"
 )
 
 // Everybody runs once in each round, in another order each time, and a line has
@@ -14,7 +16,7 @@ import (
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	b := &bench{out: &out, rounds: 3}
+	b := &bench{out: &out, rounds: 3, servers: stack.Servers{BlocksDir: t.TempDir()}}
 	var order []string
 	runs := func(name string, goal float64, times ...time.Duration) contender {
 		return contender{name: name, goal: goal, run: func(context.Context) (time.Duration, error) {
@@ -47,7 +49,7 @@ func TestCompare(t *testing.T) {
 
 func TestBestIsTheFastest(t *testing.T) {
 	t.Parallel()
-	b := &bench{rounds: 1}
+	b := &bench{rounds: 1, servers: stack.Servers{BlocksDir: t.TempDir()}}
 	takes := func(name string, took time.Duration) contender {
 		return contender{name: name, run: func(context.Context) (time.Duration, error) { return took, nil }}
 	}
