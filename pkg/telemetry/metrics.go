@@ -153,9 +153,12 @@ func (m *Metrics) Executed(task txn.TaskType, took time.Duration) {
 // Updated records one try of a task update and whether it failed.
 func (m *Metrics) Updated(task txn.TaskType, took time.Duration, err error) {
 	m.observe(taskUpdateTime, took, string(task))
+	failed := 0.0
 	if err != nil {
-		m.count(taskUpdateError, 1, string(task))
+		failed = 1
 	}
+	// There from the first update on: an alert on its increase needs the zero.
+	m.count(taskUpdateError, failed, string(task))
 }
 
 // TaskOutcome counts one task's end.
