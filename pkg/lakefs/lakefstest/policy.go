@@ -97,7 +97,9 @@ func needsOf(request *http.Request, body []byte) []need {
 		return []need{{"fs:ReadObject", object}}
 	case "GET /repositories/{repository}/actions/runs", "GET /repositories/{repository}/actions/runs/{run}/hooks":
 		return []need{{"ci:ReadAction", repository}}
-	case "GET /user":
+	case "GET /repositories/{repository}/branches/{branch}/staging/backing", "PUT /repositories/{repository}/branches/{branch}/staging/backing":
+		return []need{{"fs:WriteObject", object}}
+	case "GET /user", "GET /config":
 		return nil
 	}
 	return []need{{"a call that package lakefstest has no permission for: " + request.Pattern, repository}}
