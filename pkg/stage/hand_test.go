@@ -109,6 +109,12 @@ func TestByHandGuardrails(t *testing.T) {
 	if !errors.As(err, &violated) || len(violated.Violations) != 2 || len(result.Violations) != 2 || len(result.Plan.Removed) != 1 {
 		t.Errorf("%+v, %v", result, err)
 	}
+	// Also where none of them is about what is removed.
+	hand.Guardrails = hand.Guardrails[:1]
+	result, err = b.stager.ByHand(t.Context(), hand, &attempt{})
+	if !errors.As(err, &violated) || len(result.Violations) != 1 || len(result.Plan.Removed) != 1 {
+		t.Errorf("%+v, %v", result, err)
+	}
 	if n := b.wire.writes(); n != 0 {
 		t.Errorf("%d writes, want none", n)
 	}
