@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"perago/pkg/fault"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 )
@@ -74,6 +75,9 @@ func TestNoOpDisarmsAnOlderAttempt(t *testing.T) {
 	head := older.lake.HoldAnswer(headOfMain)
 	id := f.start(f.register("disarm", step("prepare", "data/", "${workflow.input.workspace}", nil)...), map[string]any{"workspace": f.workspace(f.first)})
 	head.Wait(t, waitTime)
+	// Should it notice that its task is gone, it must not take the next one.
+	polls := older.conductor.Gate(fault.Match{Path: "/tasks/poll"})
+	polls.Close()
 	content = map[string]string{"a": "1"}
 	next := start(t, "publish-worker", f.env(publishEnv)...)
 	if err := f.operator.Terminate(t.Context(), id, "an operator stops it"); err != nil {
@@ -87,6 +91,7 @@ func TestNoOpDisarmsAnOlderAttempt(t *testing.T) {
 	}
 	published := f.head()
 	head.Pass()
+	polls.Open()
 	f.stop(older.process)
 	if n := len(older.lake.Matching(merge)); n != 0 || f.head() != published {
 		t.Errorf("the older attempt sent %d merges, head %s", n, f.head())

@@ -53,11 +53,11 @@ func TestSixteenPublishersRaceForOneHead(t *testing.T) {
 			f.user("prepare", func(task txn.Task) map[string]string { return map[string]string{"of": string(task.Workflow)} })
 			publishers := make([]*fronted, racers)
 			for i := range publishers {
-				publishers[i] = f.behind("publish-worker", publishEnv)
+				publishers[i] = f.behind("publish-worker", "PERAGO_TASK_TYPES=perago_publish_patient")
 			}
 			names := make([]string, racers)
 			for i := range names {
-				names[i] = f.register(fmt.Sprintf("racer_%02d", i), step("prepare", fmt.Sprintf("p%02d/", i), "${workflow.input.workspace}", nil)...)
+				names[i] = f.register(fmt.Sprintf("racer_%02d", i), publishedBy("perago_publish_patient", step("prepare", fmt.Sprintf("p%02d/", i), "${workflow.input.workspace}", nil))...)
 			}
 			rounds := raceRounds(t)
 			if !hard {

@@ -305,7 +305,9 @@ const mark = "\x1e"
 func session(commands []command) string {
 	var s strings.Builder
 	s.WriteString("ttyin newline\nexec bash session.sh\nshown\n-- newline --\n\n-- session.sh --\n")
-	s.WriteString("exec >/dev/tty 2>&1 </dev/null\n")
+	// The newline is echoed when it is typed: it is waited for, or its echo lands in
+	// some output.
+	s.WriteString("exec >/dev/tty 2>&1 </dev/tty\nread -r\nexec </dev/null\n")
 	for _, c := range commands {
 		fmt.Fprintf(&s, "printf '%s\\n'\nwalk_failed=0; trap 'walk_failed=1' ERR\n%swalk_last=$?; trap - ERR; printf '%s%%d %%d\\n' $walk_last $walk_failed\n", mark, c.text, mark)
 	}
