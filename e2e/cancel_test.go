@@ -100,7 +100,7 @@ func TestNothingIsLeftHoweverAWorkflowEnds(t *testing.T) {
 			merge.Wait(e.t, waitTime)
 			merge.Answer(http.StatusForbidden, `{"message": "not now"}`)
 			e.must(e.end(id), txn.WorkflowFailed)
-			e.do(e.operator.Retry(e.t.Context(), id))
+			e.do(e.operator.RetryTaken(e.t.Context(), id))
 			e.inProgressOrOver(id)
 			e.must(e.end(id), txn.WorkflowCompleted)
 		}, published("1"), 1},

@@ -141,7 +141,7 @@ func TestExplainSaysWhatARetryDoes(t *testing.T) {
 	worker := start(t, "publish-worker", f.env(publishEnv)...)
 	t.Cleanup(func() { f.stop(worker) })
 	worker.ready()
-	if err := f.operator.Retry(t.Context(), id); err != nil {
+	if err := f.operator.RetryTaken(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	if workflow := f.end(id); outputOf(t, last(t, workflow, "prepare_publish")).Publication.Outcome != txn.OutcomeAlreadyPublished || f.head() != landed {

@@ -105,7 +105,7 @@ func TestLostAnswersToAMerge(t *testing.T) {
 					f.branchesLeft(id, 1)
 				}
 				// The operator's retry decides from what the branch holds now.
-				if err := f.operator.Retry(t.Context(), id); err != nil {
+				if err := f.operator.RetryTaken(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}
 				f.inProgressOrOver(id)
@@ -365,7 +365,7 @@ func TestSettleWhileAMergeIsUnderWay(t *testing.T) {
 			}
 			attempt(workflow, c.outcome)
 
-			if err := f.operator.Retry(t.Context(), id); err != nil {
+			if err := f.operator.RetryTaken(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 			f.inProgressOrOver(id)

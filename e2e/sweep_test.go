@@ -85,7 +85,7 @@ func TestRetryAfterAnOutagePublishesTheSameFiles(t *testing.T) {
 		t.Errorf("the files of a failed workflow are gone before the TTL: %v", err)
 	}
 	lake.instead(nil)
-	if err := f.operator.Retry(t.Context(), id); err != nil {
+	if err := f.operator.RetryTaken(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	f.inProgressOrOver(id)
@@ -148,7 +148,7 @@ func TestBranchesStayUntilTheyAreSettled(t *testing.T) {
 	}
 	f.cancelled(id).keeps(t, "it is not published, and its publication may still come; kept until it is 24h0m0s old")
 
-	if err := f.operator.Retry(t.Context(), id); err != nil {
+	if err := f.operator.RetryTaken(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	f.inProgressOrOver(id)

@@ -116,7 +116,7 @@ var (
 		if workflow := r.end(r.id); workflow.Status != txn.WorkflowFailed {
 			r.t.Fatalf("the failed task did not fail its workflow: %s", describe(workflow))
 		}
-		r.must(r.operator.Retry(r.t.Context(), r.id))
+		r.must(r.operator.RetryTaken(r.t.Context(), r.id))
 	}}
 	restart = action{name: "restart", polls: 1, whole: true, take: func(r *trial) {
 		r.must(r.operator.Terminate(r.t.Context(), r.id, "an operator stops it"))

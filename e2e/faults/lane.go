@@ -175,6 +175,8 @@ func (l *lane) member(w worker) (*member, error) {
 		"PERAGO_CONCURRENCY=1",
 		"PERAGO_POLL_INTERVAL=100ms",
 		"PERAGO_HTTP_ADDR=127.0.0.1:0",
+		// It would be asked for once in some minutes, not once a chain.
+		"PERAGO_UPLOAD_PRESIGNED=never", // the stage worker's alone
 		// The sweep has its turn at the end of the lane.
 		"PERAGO_SWEEP_INTERVAL=0s",
 	)

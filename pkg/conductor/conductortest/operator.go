@@ -146,6 +146,45 @@ func (o *Operator) RerunPolled(ctx context.Context, id txn.WorkflowID, from txn.
 	return fmt.Errorf("%d reruns of workflow %s from task %s, and none took hold", reruns, id, from)
 }
 
+// RetryTaken is Retry until it took hold. A look of Conductor's own that reads the
+// workflow while a retry is being written fails it once more for the task that is
+// being retried, although the new task stands already; the worker that has it then
+// finds its workflow over. It is rare, and an operator who sees it retries again.
+func (o *Operator) RetryTaken(ctx context.Context, id txn.WorkflowID) error {
+	const retries, looks, between = 5, 25, 100 * time.Millisecond
+again:
+	for range retries {
+		if err := o.Retry(ctx, id); err != nil {
+			return err
+		}
+		for range looks {
+			var workflow struct {
+				Status txn.WorkflowStatus `json:"status"`
+				Tasks  []struct {
+					Status txn.TaskStatus `json:"status"`
+				} `json:"tasks"`
+			}
+			if err := o.read(ctx, "/workflow/"+string(id), &workflow); err != nil {
+				return err
+			}
+			newest := workflow.Tasks[len(workflow.Tasks)-1].Status
+			if workflow.Status == txn.WorkflowFailed && newest != txn.TaskFailed && newest != txn.TaskFailedWithTerminalError {
+				continue again
+			}
+			if workflow.Status.Terminal() {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(between):
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("%d retries of workflow %s, and none took hold", retries, id)
+}
+
 // tookHold says whether a task is in its queue, or with a worker, or done.
 func (o *Operator) tookHold(ctx context.Context, id txn.TaskID) (bool, error) {
 	var task struct {
