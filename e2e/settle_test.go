@@ -108,7 +108,6 @@ func TestLostAnswersToAMerge(t *testing.T) {
 				if err := f.operator.RetryTaken(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}
-				f.inProgressOrOver(id)
 				workflow = f.end(id)
 				want := txn.OutcomePublished
 				if afterwards != nil {
@@ -137,18 +136,6 @@ func (f *fleet) branchesLeft(id txn.WorkflowID, want int) {
 	if err != nil || len(branches) != want {
 		f.t.Errorf("branches %v, %v; want %d", branches, err, want)
 	}
-}
-
-// inProgressOrOver waits until a retried workflow has left its old end.
-func (f *fleet) inProgressOrOver(id txn.WorkflowID) {
-	f.t.Helper()
-	eventually(f.t, waitTime, "the retried workflow runs", func() (bool, string) {
-		workflow, err := f.conductor.Workflow(f.t.Context(), id)
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		return workflow.Status != txn.WorkflowFailed, describe(workflow)
-	})
 }
 
 // A late merge under the hard fence: an attempt that came after it has published,
@@ -368,7 +355,6 @@ func TestSettleWhileAMergeIsUnderWay(t *testing.T) {
 			if err := f.operator.RetryTaken(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
-			f.inProgressOrOver(id)
 			attempt(f.end(id), txn.OutcomeRefused)
 			if n := len(publish.lake.Matching(merge)); n != 1 {
 				t.Errorf("%d merges were sent for what was settled, want the one", n)

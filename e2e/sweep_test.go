@@ -88,7 +88,6 @@ func TestRetryAfterAnOutagePublishesTheSameFiles(t *testing.T) {
 	if err := f.operator.RetryTaken(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	f.inProgressOrOver(id)
 	if workflow = f.end(id); workflow.Status != txn.WorkflowCompleted {
 		t.Fatalf("after the retry: %s", describe(workflow))
 	}
@@ -151,7 +150,6 @@ func TestBranchesStayUntilTheyAreSettled(t *testing.T) {
 	if err := f.operator.RetryTaken(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	f.inProgressOrOver(id)
 	if workflow = f.end(id); workflow.Status != txn.WorkflowCompleted {
 		t.Fatalf("after the retry: %s", describe(workflow))
 	}

@@ -152,26 +152,32 @@ func (o *Operator) RerunPolled(ctx context.Context, id txn.WorkflowID, from txn.
 // finds its workflow over. It is rare, and an operator who sees it retries again.
 func (o *Operator) RetryTaken(ctx context.Context, id txn.WorkflowID) error {
 	const retries, looks, between = 5, 25, 100 * time.Millisecond
+	type state struct {
+		Status txn.WorkflowStatus `json:"status"`
+		Tasks  []struct {
+			Status txn.TaskStatus `json:"status"`
+		} `json:"tasks"`
+	}
+	path := "/workflow/" + string(id)
 again:
 	for range retries {
+		var before state
+		if err := o.read(ctx, path, &before); err != nil {
+			return err
+		}
 		if err := o.Retry(ctx, id); err != nil {
 			return err
 		}
 		for range looks {
-			var workflow struct {
-				Status txn.WorkflowStatus `json:"status"`
-				Tasks  []struct {
-					Status txn.TaskStatus `json:"status"`
-				} `json:"tasks"`
-			}
-			if err := o.read(ctx, "/workflow/"+string(id), &workflow); err != nil {
+			var now state
+			if err := o.read(ctx, path, &now); err != nil {
 				return err
 			}
-			newest := workflow.Tasks[len(workflow.Tasks)-1].Status
-			if workflow.Status == txn.WorkflowFailed && newest != txn.TaskFailed && newest != txn.TaskFailedWithTerminalError {
-				continue again
-			}
-			if workflow.Status.Terminal() {
+			if begun := len(now.Tasks) > len(before.Tasks); begun && now.Status.Terminal() {
+				newest := now.Tasks[len(now.Tasks)-1].Status
+				if now.Status == txn.WorkflowFailed && newest != txn.TaskFailed && newest != txn.TaskFailedWithTerminalError {
+					continue again
+				}
 				return nil
 			}
 			select {
