@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -73,6 +74,10 @@ func (e *environment) root() *cobra.Command {
 			}
 			return e.out.check()
 		},
+	}
+	// lakectl runs what stands on PATH as lakectl-NAME for "lakectl NAME".
+	if filepath.Base(os.Args[0]) == "lakectl-perago" {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "lakectl perago"}
 	}
 	root.SetVersionTemplate("perago {{.Version}}\n")
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error {

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"perago": main})
+	testscript.Main(m, map[string]func(){"perago": main, "lakectl-perago": main})
 }
 
 // The scripts run the program as a process of its own against servers in this
