@@ -188,10 +188,6 @@ func conductorServer(bin Binaries, dir, logPath string) *Server {
 				// How late a timeout may be; the default of 30 s would make
 				// every test of a lease long.
 				"--conductor.app.workflow-offset-timeout=2s",
-				// One look at a workflow at a time: without it what the sweeper read
-				// before an operator's rerun may be written after it.
-				"--conductor.app.workflow-execution-lock-enabled=true",
-				"--conductor.workflow-execution-lock.type=local_only",
 			)
 			cmd.Dir = dir
 			cmd.Env = baseEnv(dir)
