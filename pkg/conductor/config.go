@@ -9,10 +9,6 @@ import (
 	"perago/pkg/credential"
 )
 
-// placeholder is what the shipped example configuration holds where a person has
-// to write a value.
-const placeholder = "replace-me"
-
 // Config says where Conductor is and how to be let in.
 type Config struct {
 	// ServerURL is the server's address, http or https, with or without /api and
@@ -58,8 +54,8 @@ func checkServerURL(raw string) error {
 	switch {
 	case raw == "":
 		return errors.New("is not set; it is the address of the Conductor server, such as http://localhost:8080")
-	case strings.Contains(strings.ToLower(raw), placeholder):
-		return errors.New("still holds the placeholder " + placeholder)
+	case strings.Contains(strings.ToLower(raw), credential.Placeholder):
+		return errors.New("still holds the placeholder " + credential.Placeholder)
 	}
 	address, err := url.Parse(raw)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 // Redacted stands wherever a value would have been printed.
 const Redacted = "[redacted]"
 
-// placeholder is what example configurations hold where a person has to write a
-// value.
-const placeholder = "replace-me"
+// Placeholder is what example configurations hold where a person has to write a
+// value, of whatever kind.
+const Placeholder = "replace-me"
 
 // largestFile bounds what is read of a file, in bytes: a path to something else
 // must not fill the memory.
@@ -81,8 +81,8 @@ func (v Value) Check() error {
 	switch {
 	case strings.TrimSpace(text) == "":
 		return errors.New("is not set")
-	case strings.Contains(strings.ToLower(text), placeholder):
-		return errors.New("still holds the placeholder " + placeholder)
+	case strings.Contains(strings.ToLower(text), Placeholder):
+		return errors.New("still holds the placeholder " + Placeholder)
 	case strings.TrimSpace(text) != text:
 		return errors.New("has white space at its beginning or end")
 	}

@@ -17,9 +17,6 @@ const (
 	secretVariable   = "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
 )
 
-// placeholder stands in shipped configuration where a person must write a value.
-const placeholder = "replace-me"
-
 // apiPath is where lakeFS serves its API, below the endpoint.
 const apiPath = "/api/v1"
 
@@ -43,8 +40,8 @@ func (c Config) Validate() []error {
 	switch strings.TrimSpace(c.Endpoint) {
 	case "":
 		fault(endpointVariable, "is not set")
-	case placeholder:
-		fault(endpointVariable, "still holds the placeholder %s", placeholder)
+	case credential.Placeholder:
+		fault(endpointVariable, "still holds the placeholder %s", credential.Placeholder)
 	default:
 		if _, err := c.apiURL(); err != nil {
 			fault(endpointVariable, "%w", err)

@@ -14,10 +14,6 @@ import (
 	"perago/pkg/credential"
 )
 
-// placeholder is what example configurations hold where a person has to write a
-// value.
-const placeholder = "replace-me"
-
 // Lookup is an environment: the value of a variable and whether it is set.
 // os.LookupEnv is one.
 type Lookup func(name string) (value string, ok bool)
@@ -178,8 +174,8 @@ func (r *reader) read(f leaf) {
 	if f.Secret && set {
 		r.secrets = append(r.secrets, raw)
 	}
-	if strings.Contains(strings.ToLower(raw), placeholder) {
-		r.fault(f.Name, "still holds the placeholder %s: %s", placeholder, f.Description)
+	if strings.Contains(strings.ToLower(raw), credential.Placeholder) {
+		r.fault(f.Name, "still holds the placeholder %s: %s", credential.Placeholder, f.Description)
 		return
 	}
 	field := f.field
