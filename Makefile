@@ -42,7 +42,7 @@ model: ## every order of the calls of several actors, within bounds; REPLAY=FILE
 
 bench: ## measure staging and publishing against other ways; ROUNDS=N, ONLY=REGEXP
 	@e2e/stack/deps.sh bench
-	TMPDIR=$(if $(wildcard /dev/shm),/dev/shm,$${TMPDIR:-/tmp}) go run ./e2e/stack/with-stack -- go run ./e2e/bench $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(ONLY),-only '$(ONLY)')
+	TMPDIR=$(if $(wildcard /dev/shm),/dev/shm,$${TMPDIR:-/tmp}) go run ./e2e/bench $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(ONLY),-only '$(ONLY)')
 
 page: ## the page of perago explain in headless Chromium
 	@e2e/stack/deps.sh page

@@ -1,20 +1,23 @@
 // Command bench measures staging and publishing against other ways to do the
 // same, each as a process of its own, one after another in every round, on a
-// lakeFS and a Conductor that it finds in its environment:
-//
-//	go run ./e2e/stack/with-stack -- go run ./e2e/bench -lakectl FILE
-//
-// It prints a line for each figure:
+// lakeFS and a Conductor that it starts. It prints a line for each figure:
 //
 //	bench NAME ratio=X ours=V other=V peer=NAME n=ROUNDS spread=LOW-HIGH
 //
 // ratio is the median throughput of ours over the peer's in the same run: above 1
 // ours is faster. spread is the ratio of each round. The figures with a goal say
-// so; see docs/performance.md.
+// so. Before them stands where each contender's time went:
+//
+//	bench NAME cpu=CONTENDER took=S lakefs=S conductor=S client=S
+//
+// in seconds of one run, medians: how long it took, and the processor time of
+// lakeFS with the server of its objects, of Conductor, and of the contender with
+// its workers. See docs/performance.md.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -55,6 +58,8 @@ func main() {
 type bench struct {
 	out     io.Writer
 	servers stack.Servers
+	// running are the processes whose processor time is reported.
+	running processes
 	lake    lake
 	// store is where repositories have their data.
 	store   string
@@ -82,9 +87,6 @@ func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	if b.servers, err = stack.FromEnv(); err != nil {
-		return err
-	}
 	if b.lakectl == "" {
 		binaries, err := stack.Prefetch(ctx, os.Stderr)
 		if err != nil {
@@ -92,14 +94,17 @@ func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
 		}
 		b.lakectl = binaries.Lakectl
 	}
+	started, err := stack.Start(ctx, stack.Options{Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, started.Stop()) }()
+	b.servers = started.Servers
+	b.running = processes{lakefs: []int{started.LakeFS.Pid()}, conductor: []int{started.Conductor.Pid()}}
 	if b.dir, err = os.MkdirTemp(*dir, "perago-bench-"); err != nil {
 		return err
 	}
-	defer func() {
-		if removed := os.RemoveAll(b.dir); err == nil {
-			err = removed
-		}
-	}()
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	if b.lake, err = newLake(b.servers); err != nil {
 		return err
 	}
@@ -136,6 +141,7 @@ var scenarios = []struct {
 	{"history", longHistory},
 	{"changes", manyChanges},
 	{"step", wholeStep},
+	{"scale", scaled},
 }
 
 // contender is one way to do the work of a scenario.
@@ -150,18 +156,21 @@ type contender struct {
 // compare runs ours and its peers by turns and prints a line for each peer.
 // amount is how much work one run is, in units a second.
 func (b *bench) compare(ctx context.Context, name string, amount float64, unit string, ours contender, peers ...contender) error {
-	times := map[string][]time.Duration{}
+	times, spent := map[string][]time.Duration{}, map[string][]usage{}
 	all := append([]contender{ours}, peers...)
 	for round := range b.rounds {
 		// Nobody is always the first one, or always after the same one.
 		for i := range all {
 			c := all[(i+round)%len(all)]
-			took, err := b.measure(ctx, c)
+			took, used, err := b.measure(ctx, c)
 			if err != nil {
 				return fmt.Errorf("round %d, %s: %w", round+1, c.name, err)
 			}
-			times[c.name] = append(times[c.name], took)
+			times[c.name], spent[c.name] = append(times[c.name], took), append(spent[c.name], used)
 		}
+	}
+	for _, c := range all {
+		fmt.Fprintf(b.out, "bench %s cpu=%s %s\n", name, word(c.name), describe(spent[c.name]))
 	}
 	own := times[ours.name]
 	for _, peer := range peers {
@@ -172,7 +181,7 @@ func (b *bench) compare(ctx context.Context, name string, amount float64, unit s
 		line := fmt.Sprintf("bench %s ratio=%.2f ours=%.1f%s other=%.1f%s peer=%s n=%d spread=%.2f-%.2f", name,
 			median(times[peer.name]).Seconds()/median(own).Seconds(),
 			amount/median(own).Seconds(), unit, amount/median(times[peer.name]).Seconds(), unit,
-			strings.ReplaceAll(peer.name, " ", "_"), b.rounds, slices.Min(ratios), slices.Max(ratios))
+			word(peer.name), b.rounds, slices.Min(ratios), slices.Max(ratios))
 		if peer.goal > 0 {
 			line += fmt.Sprintf(" goal=%.2f", peer.goal)
 		}
@@ -181,16 +190,27 @@ func (b *bench) compare(ctx context.Context, name string, amount float64, unit s
 	return nil
 }
 
+// word is a contender's name as one word.
+func word(name string) string { return strings.ReplaceAll(name, " ", "_") }
+
 // measure runs a contender once. The large objects that it uploaded are dropped
 // from lakeFS's store after it, for no later run reads them and the data of all
 // rounds is more than the memory that it stands in.
-func (b *bench) measure(ctx context.Context, c contender) (time.Duration, error) {
+func (b *bench) measure(ctx context.Context, c contender) (time.Duration, usage, error) {
+	before, err := b.running.usage()
+	if err != nil {
+		return 0, usage{}, err
+	}
 	took, err := c.run(ctx)
 	if err != nil {
-		return 0, err
+		return 0, usage{}, err
+	}
+	after, err := b.running.usage()
+	if err != nil {
+		return 0, usage{}, err
 	}
 	const large = mib
-	return took, filepath.WalkDir(b.servers.BlocksDir, func(path string, entry fs.DirEntry, err error) error {
+	return took, after.since(before), filepath.WalkDir(b.servers.BlocksDir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -210,7 +230,7 @@ func (b *bench) best(ctx context.Context, name string, goal float64, candidates 
 	for _, c := range candidates {
 		var all []time.Duration
 		for range 3 {
-			took, err := b.measure(ctx, c)
+			took, _, err := b.measure(ctx, c)
 			if err != nil {
 				return contender{}, fmt.Errorf("%s: %w", c.name, err)
 			}

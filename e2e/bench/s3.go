@@ -25,6 +25,7 @@ func (b *bench) onS3(ctx context.Context, scenario func(b *bench, servers *stack
 	own := *b
 	own.store = "s3://" + servers.Bucket + "/"
 	own.servers.BlocksDir = servers.BucketDir()
+	own.running.lakefs = []int{servers.LakeFS.Pid(), servers.S3.Pid()}
 	own.servers.LakeFSURL, own.servers.AccessKeyID, own.servers.SecretAccessKey = servers.LakeFSURL, servers.AccessKeyID, servers.SecretAccessKey
 	if own.lake, err = newLake(own.servers); err != nil {
 		return err

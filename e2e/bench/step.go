@@ -3,13 +3,18 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
@@ -45,15 +50,7 @@ func empty() int {
 // parts and settings. Both begin with the same user's task, and the time is
 // Conductor's, from that task's end to the workflow's.
 func wholeStep(ctx context.Context, b *bench, name string) error {
-	s := &steps{bench: b, domain: unique("bench"), operator: conductortest.NewOperator(b.servers.ConductorURL, nil)}
-	var err error
-	if s.conductor, err = conductor.New(conductor.Config{ServerURL: b.servers.ConductorURL}, nil); err != nil {
-		return err
-	}
-	if s.repository, _, err = b.repository(ctx, name); err != nil {
-		return err
-	}
-	stop, err := s.start(ctx)
+	s, stop, err := b.steps(ctx, name, 1)
 	defer stop()
 	if err != nil {
 		return err
@@ -63,7 +60,14 @@ func wholeStep(ctx context.Context, b *bench, name string) error {
 			// One workflow is short: the median of several is one figure.
 			var all []time.Duration
 			for range 9 {
-				took, err := s.workflow(ctx, definition)
+				id, err := s.begin(ctx, definition, "main")
+				if err == nil {
+					err = s.wait(ctx, id)
+				}
+				if err != nil {
+					return 0, err
+				}
+				took, err := s.took(ctx, id)
 				if err != nil {
 					return 0, err
 				}
@@ -77,6 +81,64 @@ func wholeStep(ctx context.Context, b *bench, name string) error {
 	return b.compare(ctx, name, 1, "/s", contender{name: "perago", run: run(s.name("step"))}, contender{name: "three empty tasks", goal: 1 / 1.5, run: run(s.name("empty"))})
 }
 
+// scaled is the publications per second of many workflows at once, each on a
+// branch of its own, by 1, 2 and 4 processes of each worker, against as many
+// workflows of three empty tasks by as many processes of the worker that does
+// nothing: the most that Conductor gives here.
+func scaled(ctx context.Context, b *bench, name string) error {
+	for _, replicas := range []int{1, 2, 4} {
+		if err := b.scaledTo(ctx, name, replicas); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) scaledTo(ctx context.Context, name string, replicas int) error {
+	s, stop, err := b.steps(ctx, name, replicas)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	count := 160 / b.scale
+	run := func(definition string) func(context.Context) (time.Duration, error) {
+		return func(ctx context.Context) (time.Duration, error) {
+			head, err := s.lake.Head(ctx, s.repository, "main")
+			if err != nil {
+				return 0, err
+			}
+			branches := make([]txn.Branch, count)
+			for i := range branches {
+				branches[i] = txn.Branch(unique("scale"))
+				if err := s.lake.CreateBranch(ctx, s.repository, branches[i], head); err != nil {
+					return 0, err
+				}
+			}
+			began := time.Now()
+			workflows := make([]txn.WorkflowID, count)
+			var starts errgroup.Group
+			starts.SetLimit(8)
+			for i, branch := range branches {
+				starts.Go(func() (err error) {
+					workflows[i], err = s.begin(ctx, definition, branch)
+					return err
+				})
+			}
+			if err := starts.Wait(); err != nil {
+				return 0, err
+			}
+			for _, id := range workflows {
+				if err := s.wait(ctx, id); err != nil {
+					return 0, err
+				}
+			}
+			return time.Since(began), nil
+		}
+	}
+	return b.compare(ctx, fmt.Sprintf("%s replicas=%d", name, replicas), float64(count), "/s",
+		contender{name: "perago", run: run(s.name("step"))}, contender{name: "three empty tasks", run: run(s.name("empty"))})
+}
+
 type steps struct {
 	*bench
 	domain     string
@@ -85,43 +147,53 @@ type steps struct {
 	operator   *conductortest.Operator
 }
 
+// steps starts so many processes of each worker, and what they need. stop is never
+// nil.
+func (b *bench) steps(ctx context.Context, name string, replicas int) (s *steps, stop func(), err error) {
+	s = &steps{bench: b, domain: unique("bench"), operator: conductortest.NewOperator(b.servers.ConductorURL, nil)}
+	if s.conductor, err = conductor.New(conductor.Config{ServerURL: b.servers.ConductorURL}, nil); err != nil {
+		return nil, func() {}, err
+	}
+	if s.repository, _, err = b.repository(ctx, name); err != nil {
+		return nil, func() {}, err
+	}
+	stop, err = s.start(ctx, replicas)
+	return s, stop, err
+}
+
 func (s *steps) name(kind string) string { return "bench_" + kind + "_" + s.domain }
 
 // start registers the definitions, and starts the workers and the user's task.
-func (s *steps) start(ctx context.Context) (stop func(), err error) {
+func (s *steps) start(ctx context.Context, replicas int) (stop func(), err error) {
 	var running []*exec.Cmd
 	ctx, cancel := context.WithCancel(ctx)
-	served := make(chan struct{})
+	var served sync.WaitGroup
 	stop = func() {
 		cancel()
+		s.running.workers = nil
 		for _, command := range running {
 			_ = command.Process.Signal(os.Interrupt) // it may have ended
 			_ = command.Wait()                       // its end is not what is measured
 		}
-		<-served
+		served.Wait()
 	}
 	binaries := filepath.Join(s.dir, "bin") + string(filepath.Separator)
 	if _, _, _, err := process(ctx, nil, "go", "build", "-o", binaries, "perago/cmd/..."); err != nil {
-		close(served)
 		return stop, err
 	}
 	if err := s.register(ctx); err != nil {
-		close(served)
 		return stop, err
 	}
 	root := filepath.Join(s.dir, "root")
 	if err := os.MkdirAll(root, 0o755); err != nil {
-		close(served)
 		return stop, err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		close(served)
 		return stop, err
 	}
-	for _, arguments := range [][]string{
-		{binaries + "stage-worker"}, {binaries + "publish-worker"}, {binaries + "cleanup-worker"}, {self, childFlag, "empty"},
-	} {
+	worker := [][]string{{binaries + "stage-worker"}, {binaries + "publish-worker"}, {binaries + "cleanup-worker"}, {self, childFlag, "empty"}}
+	for _, arguments := range slices.Repeat(worker, replicas) {
 		command := exec.Command(arguments[0], arguments[1:]...)
 		command.Env = append(os.Environ(),
 			"CONDUCTOR_SERVER_URL="+s.servers.ConductorURL, "LAKECTL_SERVER_ENDPOINT_URL="+s.servers.LakeFSURL,
@@ -129,15 +201,14 @@ func (s *steps) start(ctx context.Context) (stop func(), err error) {
 			"PERAGO_ALLOWED_REPOSITORIES="+string(s.repository), "PERAGO_WORKSPACE_ROOT="+root, "PERAGO_HTTP_ADDR=127.0.0.1:0",
 			"PERAGO_DOMAINS="+s.domain, "PERAGO_CONDUCTOR_ID="+s.domain, "PERAGO_LOG_LEVEL=error")
 		if err := command.Start(); err != nil {
-			close(served)
 			return stop, err
 		}
 		running = append(running, command)
+		s.running.workers = append(s.running.workers, command.Process.Pid)
 	}
-	go func() {
-		defer close(served)
-		s.serve(ctx, root)
-	}()
+	for range 4 {
+		served.Go(func() { s.serve(ctx, root) })
+	}
 	return stop, nil
 }
 
@@ -214,34 +285,36 @@ func (s *steps) accept(answer conductortest.Answer, err error) error {
 	return err
 }
 
-// workflow runs one and gives how long it took after its user's task.
-func (s *steps) workflow(ctx context.Context, name string) (time.Duration, error) {
-	head, err := s.lake.Head(ctx, s.repository, "main")
+// begin starts a workflow whose target is the branch.
+func (s *steps) begin(ctx context.Context, name string, branch txn.Branch) (txn.WorkflowID, error) {
+	head, err := s.lake.Head(ctx, s.repository, branch)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
-	input, err := json.Marshal(map[string]any{"workspace": txn.Workspace{Repository: s.repository, Branch: "main"}.At(head)})
+	input, err := json.Marshal(map[string]any{"workspace": txn.Workspace{Repository: s.repository, Branch: branch}.At(head)})
 	if err != nil {
-		return 0, err
+		return "", err
 	}
-	id, err := s.conductor.StartWorkflow(ctx, conductor.StartRequest{Name: name, Version: 1, Input: input, TaskToDomain: map[string]string{"*": s.domain}})
-	if err != nil {
-		return 0, err
-	}
-	deadline := time.Now().Add(time.Minute)
+	return s.conductor.StartWorkflow(ctx, conductor.StartRequest{Name: name, Version: 1, Input: input, TaskToDomain: map[string]string{"*": s.domain}})
+}
+
+// wait returns when the workflow has completed.
+func (s *steps) wait(ctx context.Context, id txn.WorkflowID) error {
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		status, err := s.conductor.WorkflowStatus(ctx, id)
 		switch {
 		case err != nil:
-			return 0, err
+			return err
 		case status == txn.WorkflowCompleted:
-			return s.took(ctx, id)
+			return nil
 		case status.Terminal() || time.Now().After(deadline):
-			return 0, fmt.Errorf("workflow %s is %s", id, status)
+			answer, err := s.operator.Do(ctx, http.MethodGet, "/workflow/"+string(id)+"?includeTasks=true", nil)
+			return errors.Join(fmt.Errorf("workflow %s is %s: %s", id, status, answer.Body), err)
 		}
 		select {
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
