@@ -3,7 +3,6 @@ package txn
 import (
 	"encoding/json"
 	"net/url"
-	"path"
 	"strings"
 )
 
@@ -35,13 +34,40 @@ func ParseImportSource(field, text string) (ImportSource, error) {
 		text += "/"
 		rest += "/"
 	}
-	if clean := path.Clean("/" + rest); clean != "/" && clean != "/"+strings.TrimSuffix(strings.TrimPrefix(rest, "/"), "/") {
-		return "", Terminalf(field, "%s has empty, . or .. segments", quote(text))
+	// lakeFS reads it as a URL, so what is escaped counts as what it stands for:
+	// behind an allowed prefix %2e%2e would lead out of it. A malformed escape is
+	// lakeFS's to refuse.
+	forms := []string{rest}
+	if read, err := url.PathUnescape(rest); err == nil {
+		forms = append(forms, read)
+	}
+	for _, form := range forms {
+		switch {
+		case unprintable(form):
+			return "", Terminalf(field, "%s holds a control character", quote(text))
+		case !plainSegments(form):
+			return "", Terminalf(field, "%s has empty, . or .. segments", quote(text))
+		}
 	}
 	if host == "" && strings.Trim(rest, "/") == "" {
 		return "", Terminalf(field, "%s names no bucket", quote(text))
 	}
 	return ImportSource(text), nil
+}
+
+// plainSegments reports whether a path between slashes has segments that are names
+// only. What begins with a slash names no host.
+func plainSegments(path string) bool {
+	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), "/")
+	if path == "" {
+		return true
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return false
+		}
+	}
+	return true
 }
 
 func isScheme(s string) bool {

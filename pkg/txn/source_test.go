@@ -12,6 +12,7 @@ func TestParseImportSource(t *testing.T) {
 		"s3://bucket/path/": "s3://bucket/path/", "s3://bucket/path": "s3://bucket/path/", "s3://bucket": "s3://bucket/",
 		"gs://bucket/a b/%41+é/": "gs://bucket/a b/%41+é/", "https://account.blob.core.windows.net/container/x": "https://account.blob.core.windows.net/container/x/",
 		"local:///srv/import/x/": "local:///srv/import/x/", "local://name/x": "local://name/x/", "s3://bucket/..a/": "s3://bucket/..a/",
+		"s3://bucket/%2e%2ea/%252e%252e/100%/": "s3://bucket/%2e%2ea/%252e%252e/100%/", "s3://bucket/a%2Fb/%252e%252e/": "s3://bucket/a%2Fb/%252e%252e/",
 	} {
 		if got, err := ParseImportSource("f", text); err != nil || got != want {
 			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
@@ -20,6 +21,8 @@ func TestParseImportSource(t *testing.T) {
 	for _, text := range []string{
 		"", "bucket/path", "/srv/x/", "s3:bucket", "s3://", "s3:///", "S3://bucket/", "://bucket/", "3s://bucket/", "s3://bucket/a//b/", "s3://bucket/../other/", "s3://bucket/./a/",
 		"s3://bucket/a/..", "s3://key:secret@bucket/a/", "s3://bucket/a/?versionId=1", "s3://bucket/a/#x", "s3://bucket/a\nb/", "s3://bucket/\x00/", "s3://bucket/\xff/", "local:////etc/", "s3://bucket/a//",
+		"s3://bucket/a/%2e%2e/b/", "s3://bucket/a/.%2E/", "s3://bucket/a/%2e/b/", "s3://bucket/a%2F/b/", "local:///srv/import/..%2f..%2fetc/", "s3://bucket/a%00b/", "s3://bucket/%2e%2e/",
+		"s3://bucket/..", "s3://bucket/a/../..", "local:///srv/..", "local:///", "s3://../", "s3://./", "local:///./",
 	} {
 		got, err := ParseImportSource("f", text)
 		var terminal *TerminalError
