@@ -94,7 +94,7 @@ func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
 		}
 		b.lakectl = binaries.Lakectl
 	}
-	started, err := stack.Start(ctx, stack.Options{Progress: os.Stderr})
+	started, err := stack.Start(ctx, stack.Options{Progress: os.Stderr, Redis: true})
 	if err != nil {
 		return err
 	}

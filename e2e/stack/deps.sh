@@ -4,7 +4,7 @@
 # the servers into the cache. Quick when there is nothing to do. Reads no input.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-target=${1:-} # bench or page: what that target of make needs beside the rest
+target=${1:-} # bench, page or soak: what that target of make needs beside the rest
 
 java_command() { echo "${JAVA_HOME:+$JAVA_HOME/bin/}java"; }
 
@@ -22,6 +22,7 @@ missing() {
   command -v gcc >/dev/null || command -v clang >/dev/null || echo cc # for go test -race
   command -v curl >/dev/null || echo curl # the README's commands are run as they stand
   [ "$target" != bench ] || command -v rclone >/dev/null || echo rclone # a peer
+  [[ ! $target =~ ^(bench|soak)$ ]] || command -v redis-server >/dev/null || echo redis # of Conductor's
   [ "$target" != page ] || command -v chromium >/dev/null || echo chromium
 }
 
@@ -42,6 +43,7 @@ install() { # WORD...: packages by what they give
       cc) packages+=(gcc libc6-dev) ;;
       curl) packages+=(curl) ;;
       rclone) packages+=(rclone) ;;
+      redis) packages+=(redis-server) ;;
       chromium) packages+=(chromium) ;;
       systemd) packages+=(systemd) ;;
       esac
@@ -55,6 +57,7 @@ install() { # WORD...: packages by what they give
       cc) packages+=(gcc) ;;
       curl) packages+=(curl) ;;
       rclone) packages+=(rclone) ;;
+      redis) packages+=(redis) ;;
       chromium) packages+=(chromium) ;;
       systemd) packages+=(systemd) ;;
       esac
@@ -68,6 +71,7 @@ install() { # WORD...: packages by what they give
       cc) packages+=(gcc musl-dev) ;;
       curl) packages+=(curl) ;;
       rclone) packages+=(rclone) ;;
+      redis) packages+=(redis) ;;
       chromium) packages+=(chromium) ;;
       esac
     done
@@ -88,6 +92,7 @@ explain() { # WORD...: what to install by hand
     curl) echo "  curl (Debian, Ubuntu: apt-get install curl)" ;;
     chromium) echo "  Chromium (Debian: apt-get install chromium)" ;;
     rclone) echo "  rclone, to compare with (Debian, Ubuntu: apt-get install rclone)" ;;
+    redis) echo "  Redis, for Conductor (Debian, Ubuntu: apt-get install redis-server)" ;;
     esac
   done >&2
   echo "Install it, then run this again; as root, make deps does it itself." >&2
