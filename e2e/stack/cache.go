@@ -25,13 +25,42 @@ const (
 	s3Version = "1.8.0"
 	s3Module  = "github.com/versity/versitygw"
 
-	conductorVersion  = "3.15.0"
-	conductorArtifact = "com.netflix.conductor:conductor-server:" + conductorVersion + ":jar:boot"
-	conductorJar      = "conductor-server-" + conductorVersion + "-boot.jar"
-	conductorSHA256   = "0d6e4d00604cd05f3577689294ebd13435f097850831f1b31f7434cd29d68e63"
-
 	mavenCopyGoal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 )
+
+// EnvConductorVersion names the version of Conductor to run, one of those in
+// conductorVersions; unset it is the first of them. The tests read it too: where
+// versions differ, what is right depends on it.
+const EnvConductorVersion = "PERAGO_TEST_CONDUCTOR_VERSION"
+
+// conductorVersions are the versions that the tests know, with the SHA-256 of each
+// one's jar. Only the one that is asked for is fetched.
+var conductorVersions = []conductorJar{
+	{"3.15.0", "0d6e4d00604cd05f3577689294ebd13435f097850831f1b31f7434cd29d68e63"},
+	{"3.13.8", "d1bb3803310d477a6cc6f7920abef71c55da880322ecc4d23f7bef72d526ac4f"},
+}
+
+// conductorJar is a version of Conductor as Maven Central has it.
+type conductorJar struct{ version, sha256 string }
+
+// chooseConductor is the version that the environment names.
+func chooseConductor(getenv func(string) string) (conductorJar, error) {
+	asked := getenv(EnvConductorVersion)
+	var known []string
+	for _, jar := range conductorVersions {
+		if asked == "" || asked == jar.version {
+			return jar, nil
+		}
+		known = append(known, jar.version)
+	}
+	return conductorJar{}, fmt.Errorf("%s=%s: the known versions are %s", EnvConductorVersion, asked, strings.Join(known, " and "))
+}
+
+func (c conductorJar) artifact() string {
+	return "com.netflix.conductor:conductor-server:" + c.version + ":jar:boot"
+}
+
+func (c conductorJar) file() string { return "conductor-server-" + c.version + "-boot.jar" }
 
 // Binaries are the cached files that the servers run from.
 type Binaries struct {
@@ -39,6 +68,8 @@ type Binaries struct {
 	Lakectl      string // its command line, for looking at a server by hand
 	S3           string // an object store for lakeFS, versitygw
 	ConductorJar string
+	// ConductorVersion is the jar's, for example 3.15.0.
+	ConductorVersion string
 }
 
 // Prefetch makes sure that the servers are in the cache and returns where.
@@ -46,6 +77,10 @@ type Binaries struct {
 // it builds or fetches; afterwards it only looks. It is safe to call from
 // several processes at once, and to interrupt.
 func Prefetch(ctx context.Context, progress io.Writer) (Binaries, error) {
+	jar, err := chooseConductor(os.Getenv)
+	if err != nil {
+		return Binaries{}, err
+	}
 	cache, err := cacheDir()
 	if err != nil {
 		return Binaries{}, err
@@ -71,19 +106,20 @@ func Prefetch(ctx context.Context, progress io.Writer) (Binaries, error) {
 		return Binaries{}, fmt.Errorf("versitygw %s: %w", s3Version, err)
 	}
 
-	conductor := filepath.Join(cache, "conductor-"+conductorVersion)
-	err = ensure(ctx, conductor, []string{conductorJar}, func(dir string) error {
-		fmt.Fprintf(progress, "fetching Conductor %s with Maven (104 MB, once)\n", conductorVersion)
-		return fetchConductor(ctx, dir)
+	conductor := filepath.Join(cache, "conductor-"+jar.version)
+	err = ensure(ctx, conductor, []string{jar.file()}, func(dir string) error {
+		fmt.Fprintf(progress, "fetching Conductor %s with Maven (104 MB, once)\n", jar.version)
+		return jar.fetch(ctx, dir)
 	})
 	if err != nil {
-		return Binaries{}, fmt.Errorf("conductor %s: %w", conductorVersion, err)
+		return Binaries{}, fmt.Errorf("conductor %s: %w", jar.version, err)
 	}
 	return Binaries{
-		LakeFS:       filepath.Join(lakefs, "lakefs"),
-		Lakectl:      filepath.Join(lakefs, "lakectl"),
-		S3:           filepath.Join(s3, "versitygw"),
-		ConductorJar: filepath.Join(conductor, conductorJar),
+		LakeFS:           filepath.Join(lakefs, "lakefs"),
+		Lakectl:          filepath.Join(lakefs, "lakectl"),
+		S3:               filepath.Join(s3, "versitygw"),
+		ConductorJar:     filepath.Join(conductor, jar.file()),
+		ConductorVersion: jar.version,
 	}, nil
 }
 
@@ -197,14 +233,15 @@ func build(ctx context.Context, module, dir string, arguments ...string) error {
 	return runQuietly(cmd)
 }
 
-func fetchConductor(ctx context.Context, dir string) error {
+// fetch puts the jar into dir.
+func (c conductorJar) fetch(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", mavenCopyGoal,
-		"-Dartifact="+conductorArtifact, "-Dtransitive=false", "-DoutputDirectory="+dir)
+		"-Dartifact="+c.artifact(), "-Dtransitive=false", "-DoutputDirectory="+dir)
 	cmd.Dir = dir // no pom.xml here: the goal needs none
 	if err := runQuietly(cmd); err != nil {
 		return err
 	}
-	jar, err := os.Open(filepath.Join(dir, conductorJar))
+	jar, err := os.Open(filepath.Join(dir, c.file()))
 	if err != nil {
 		return err
 	}
@@ -213,8 +250,8 @@ func fetchConductor(ctx context.Context, dir string) error {
 	if _, err := io.Copy(h, jar); err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != conductorSHA256 {
-		return fmt.Errorf("%s has SHA-256 %s, want %s", conductorJar, got, conductorSHA256)
+	if got := hex.EncodeToString(h.Sum(nil)); got != c.sha256 {
+		return fmt.Errorf("%s has SHA-256 %s, want %s", c.file(), got, c.sha256)
 	}
 	return nil
 }

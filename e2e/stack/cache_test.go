@@ -63,6 +63,30 @@ func TestVersionsAreTheModules(t *testing.T) {
 	}
 }
 
+// The version is the one that is asked for, and nothing else is taken for it.
+func TestChooseConductor(t *testing.T) {
+	t.Parallel()
+	for asked, want := range map[string]string{"": "3.15.0", "3.15.0": "3.15.0", "3.13.8": "3.13.8"} {
+		jar, err := chooseConductor(func(name string) string {
+			if name != EnvConductorVersion {
+				t.Errorf("asked for %s", name)
+			}
+			return asked
+		})
+		if err != nil || jar.version != want || len(jar.sha256) != 64 {
+			t.Errorf("%q: got %+v, %v, want %s", asked, jar, err, want)
+		}
+		if file := jar.file(); file != "conductor-server-"+want+"-boot.jar" || !strings.Contains(jar.artifact(), ":"+want+":") {
+			t.Errorf("%q: the file is %s of %s", asked, file, jar.artifact())
+		}
+	}
+	for _, asked := range []string{"3.14", "3.15", "latest"} {
+		if jar, err := chooseConductor(func(string) string { return asked }); err == nil || !strings.Contains(err.Error(), "3.15.0 and 3.13.8") {
+			t.Errorf("%q: got %+v, %v, want an error that names the versions", asked, jar, err)
+		}
+	}
+}
+
 func TestEnsure(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
@@ -117,7 +141,7 @@ func TestEnsure(t *testing.T) {
 func TestFromEnv(t *testing.T) {
 	t.Parallel()
 	want := Servers{
-		ConductorURL: "http://127.0.0.1:1", LakeFSURL: "http://127.0.0.1:2",
+		ConductorURL: "http://127.0.0.1:1", ConductorVersion: "3.13.8", LakeFSURL: "http://127.0.0.1:2",
 		AccessKeyID: "key", SecretAccessKey: "secret", ImportDir: "/import", BlocksDir: "/blocks",
 	}
 	env := map[string]string{}

@@ -21,10 +21,12 @@ const (
 // Servers are the addresses of both running servers and the keys to lakeFS.
 // The URLs have no path: Conductor's API is below /api, lakeFS's below /api/v1.
 type Servers struct {
-	ConductorURL    string
-	LakeFSURL       string
-	AccessKeyID     string
-	SecretAccessKey string
+	ConductorURL string
+	// ConductorVersion is for example 3.15.0.
+	ConductorVersion string
+	LakeFSURL        string
+	AccessKeyID      string
+	SecretAccessKey  string
 	// ImportDir is the one local folder that lakeFS may import from, as
 	// local://<ImportDir>/...
 	ImportDir string
@@ -36,6 +38,7 @@ type Servers struct {
 func (s Servers) Env() []string {
 	return []string{
 		EnvConductorURL + "=" + s.ConductorURL,
+		EnvConductorVersion + "=" + s.ConductorVersion,
 		EnvLakeFSURL + "=" + s.LakeFSURL,
 		EnvAccessKeyID + "=" + s.AccessKeyID,
 		EnvSecretAccessKey + "=" + s.SecretAccessKey,
@@ -57,12 +60,13 @@ func fromEnv(getenv func(string) string) (Servers, error) {
 		return v
 	}
 	s := Servers{
-		ConductorURL:    get(EnvConductorURL),
-		LakeFSURL:       get(EnvLakeFSURL),
-		AccessKeyID:     get(EnvAccessKeyID),
-		SecretAccessKey: get(EnvSecretAccessKey),
-		ImportDir:       get(EnvImportDir),
-		BlocksDir:       get(EnvBlocksDir),
+		ConductorURL:     get(EnvConductorURL),
+		ConductorVersion: get(EnvConductorVersion),
+		LakeFSURL:        get(EnvLakeFSURL),
+		AccessKeyID:      get(EnvAccessKeyID),
+		SecretAccessKey:  get(EnvSecretAccessKey),
+		ImportDir:        get(EnvImportDir),
+		BlocksDir:        get(EnvBlocksDir),
 	}
 	if len(missing) > 0 {
 		return Servers{}, fmt.Errorf("needs the real servers: run `make test` (not set: %s)", strings.Join(missing, ", "))

@@ -23,6 +23,9 @@ type Options struct {
 	LogDir string
 	// Detach lets the servers outlive this process.
 	Detach bool
+	// Redis lets Conductor keep what it has in a Redis with an append-only file, so
+	// that it can be restarted; without it, what it has ends with it.
+	Redis bool
 	// Progress gets a line for what takes long. Nil: nowhere.
 	Progress io.Writer
 }
@@ -31,6 +34,8 @@ type Options struct {
 type Stack struct {
 	Conductor *Server
 	LakeFS    *Server
+	// Redis is nil unless it was asked for.
+	Redis *Server
 	Servers
 
 	dir       string
@@ -46,7 +51,7 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &Stack{dir: opts.Dir}
+	st := &Stack{dir: opts.Dir, Servers: Servers{ConductorVersion: bin.ConductorVersion}}
 	if st.dir == "" {
 		st.temporary = true
 		if st.dir, err = os.MkdirTemp("", "perago-stack-"); err != nil {
@@ -75,7 +80,16 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	st.AccessKeyID = "perago-" + randomHex(6)
 	st.SecretAccessKey = randomHex(20)
 	st.LakeFS = lakeFSServer(bin, st.dir, filepath.Join(logDir, "lakefs.log"), st.Servers)
-	st.Conductor = conductorServer(bin, st.dir, filepath.Join(logDir, "conductor.log"))
+	store := inMemory
+	if opts.Redis {
+		st.Redis = redisServer(st.dir, filepath.Join(logDir, "redis.log"))
+		st.Redis.Detach = opts.Detach
+		if err := st.Redis.Start(ctx); err != nil {
+			return nil, err
+		}
+		store = onRedis(st.Redis)
+	}
+	st.Conductor = conductorServer(bin, st.dir, filepath.Join(logDir, "conductor.log"), store)
 	st.LakeFS.Detach, st.Conductor.Detach = opts.Detach, opts.Detach
 
 	failed := make(chan error, 2)
@@ -95,7 +109,10 @@ func (st *Stack) Dir() string { return st.dir }
 // Pids are the process ids of the servers that run.
 func (st *Stack) Pids() []int {
 	var pids []int
-	for _, s := range []*Server{st.Conductor, st.LakeFS} {
+	for _, s := range []*Server{st.Conductor, st.LakeFS, st.Redis} {
+		if s == nil {
+			continue
+		}
 		if pid := s.Pid(); pid != 0 {
 			pids = append(pids, pid)
 		}
@@ -103,7 +120,7 @@ func (st *Stack) Pids() []int {
 	return pids
 }
 
-// Stop ends both servers and removes the temporary folder. It returns an error
+// Stop ends the servers and removes the temporary folder. It returns an error
 // if a server had ended by itself before.
 func (st *Stack) Stop() error {
 	stopped := make(chan error, 2)
@@ -117,6 +134,9 @@ func (st *Stack) Stop() error {
 		}()
 	}
 	err := errors.Join(<-stopped, <-stopped)
+	if st.Redis != nil {
+		err = errors.Join(err, st.Redis.Stop()) // Conductor, which uses it, has ended
+	}
 	if st.temporary {
 		err = errors.Join(err, os.RemoveAll(st.dir))
 	}
@@ -166,7 +186,12 @@ func lakeFSServer(bin Binaries, dir, logPath string, keys Servers, settings ...s
 	})
 }
 
-func conductorServer(bin Binaries, dir, logPath string) *Server {
+// inMemory are the settings of a Conductor that keeps nothing.
+var inMemory = []string{"--conductor.db.type=memory", "--conductor.queue.type=memory"}
+
+// conductorServer keeps what it has as store says (--name=value: one that is given
+// twice would count as a list).
+func conductorServer(bin Binaries, dir, logPath string, store []string) *Server {
 	return NewServer(ServerConfig{
 		Name:         "Conductor",
 		LogPath:      logPath,
@@ -181,14 +206,13 @@ func conductorServer(bin Binaries, dir, logPath string) *Server {
 				fmt.Sprintf("--server.port=%d", port),
 				"--server.address=127.0.0.1",
 				"--loadSample=false",
-				"--conductor.db.type=memory",
-				"--conductor.queue.type=memory",
 				"--conductor.indexing.enabled=false",
 				"--conductor.grpc-server.enabled=false",
 				// How late a timeout may be; the default of 30 s would make
 				// every test of a lease long.
 				"--conductor.app.workflow-offset-timeout=2s",
 			)
+			cmd.Args = append(cmd.Args, store...)
 			cmd.Dir = dir
 			cmd.Env = baseEnv(dir)
 			return cmd
