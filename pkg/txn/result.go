@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -36,11 +37,14 @@ func ResultOf(err error) Result {
 const DefaultReasonLength = 500
 
 // Reason makes one line of an error for Conductor's reasonForIncompletion: line
-// breaks become spaces, secrets become [redacted], and the whole is at most
-// limit characters, cut between runes.
+// breaks and other control characters become spaces (a NUL in it, from the message
+// of a hook, is more than Conductor's PostgreSQL takes), secrets become [redacted],
+// and the whole is at most limit characters, cut between runes.
 func Reason(err error, limit int, secrets ...string) string {
 	text := Redact(err.Error(), secrets...)
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "�")), " ")
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "�"), func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}), " ")
 	if limit <= 0 || utf8.RuneCountInString(text) <= limit {
 		return text
 	}

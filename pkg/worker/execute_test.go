@@ -24,7 +24,7 @@ func TestHowATaskEnds(t *testing.T) {
 		"failed":   {errors.New("upload w/a: no space"), txn.TaskFailed, "upload w/a: no space", "failed"},
 		"terminal": {txn.Terminalf("workspace.ref", "is a branch name"), txn.TaskFailedWithTerminalError, "workspace.ref: is a branch name", "terminal"},
 		"wrapped":  {fmt.Errorf("stage: %w", txn.Terminalf("prefix", "is unsafe")), txn.TaskFailedWithTerminalError, "stage: prefix: is unsafe", "terminal"},
-		"lines":    {errors.New("one\n\ttwo\x00\xff"), txn.TaskFailed, "one two\x00\uFFFD", "failed"},
+		"lines":    {errors.New("one\n\ttwo\x00\xff"), txn.TaskFailed, "one two \uFFFD", "failed"},
 		"stale":    {&txn.StaleAttemptError{Reason: txn.StaleWorkflowStatus}, "", "", "stale"},
 	} {
 		t.Run(name, func(t *testing.T) {
