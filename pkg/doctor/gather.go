@@ -166,7 +166,7 @@ func longestPublish(ctx context.Context, server Conductor, types []txn.TaskType)
 		if err != nil {
 			return 0, err
 		}
-		longest = max(longest, time.Duration(definition.RetryCount+1)*time.Duration(definition.ResponseTimeoutSeconds)*time.Second)
+		longest = max(longest, time.Duration(definition.RetryCount+1)*txn.Timeout(definition.ResponseTimeoutSeconds))
 	}
 	if longest == 0 {
 		return 0, errors.New("no publish TaskDef is registered")

@@ -111,7 +111,7 @@ func CheckBudget(definition TaskDefinition, budget Budget) error {
 			definition.Name, seconds(budget.MergeTimeout), seconds(need), seconds(need)))
 	}
 	need := budget.MergeTimeout + budget.CompletionTimeout + budget.ShutdownGrace + budget.HeartbeatInterval
-	if response := time.Duration(definition.ResponseTimeoutSeconds) * time.Second; response < need {
+	if Timeout(definition.ResponseTimeoutSeconds) < need {
 		faults = append(faults, fmt.Errorf("TaskDef %s: responseTimeoutSeconds is %d, less than merge timeout + completion + shutdown grace + heartbeat = %s; raise it to at least %s",
 			definition.Name, definition.ResponseTimeoutSeconds, seconds(need), seconds(need)))
 	}
@@ -146,7 +146,17 @@ func CheckPublishDefinition(definition TaskDefinition) (Budget, error) {
 // Heartbeat is how often a task's lease is extended when no budget says so: a
 // third of its response timeout, so that one lost beat costs nothing.
 func Heartbeat(definition TaskDefinition) time.Duration {
-	return time.Duration(definition.ResponseTimeoutSeconds) * time.Second / 3
+	return Timeout(definition.ResponseTimeoutSeconds) / 3
+}
+
+// longestTimeout is what every longer timeout is taken for. People write large
+// numbers for "never", and a time.Duration of 292 years is the end of its range:
+// one second more is a lease that ended long ago.
+const longestTimeout = 10 * 366 * 24 * time.Hour
+
+// Timeout is a timeout of a TaskDef, which has it in seconds.
+func Timeout(seconds int64) time.Duration {
+	return time.Duration(min(seconds, int64(longestTimeout/time.Second))) * time.Second
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%gs", d.Seconds()) }

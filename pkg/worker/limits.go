@@ -27,8 +27,8 @@ type Limits struct {
 // TaskDef the budget and its rules too. The error's text says what to change.
 func LimitsOf(definition txn.TaskDefinition) (Limits, error) {
 	limits := Limits{
-		Response:   time.Duration(definition.ResponseTimeoutSeconds) * time.Second,
-		Total:      time.Duration(definition.TimeoutSeconds) * time.Second,
+		Response:   txn.Timeout(definition.ResponseTimeoutSeconds),
+		Total:      txn.Timeout(definition.TimeoutSeconds),
 		Heartbeat:  txn.Heartbeat(definition),
 		Completion: defaultCompletion,
 	}
