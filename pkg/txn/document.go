@@ -32,7 +32,7 @@ func parseDocument(path string, raw json.RawMessage, known []string) (document, 
 	if known != nil {
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
 			if !slices.Contains(known, name) {
-				return document{}, Terminalf(join(path, name), "is not a field of this task; the fields are %s", strings.Join(known, ", "))
+				return document{}, Terminalf(join(path, plain(name)), "is not a field of this task; the fields are %s", strings.Join(known, ", "))
 			}
 		}
 	}
@@ -94,6 +94,15 @@ func missing(path string) error {
 
 func unresolvedExpression(path, s string) error {
 	return Terminalf(path, "is the unresolved expression %s; check the reference name in the workflow definition", quote(s))
+}
+
+// plain is the name of a field that somebody made up, quoted where it would break a
+// line, a terminal or a sentence.
+func plain(name string) string {
+	if quoted := quote(name); quoted != `"`+name+`"` || name == "" {
+		return quoted
+	}
+	return name
 }
 
 func join(path, name string) string {

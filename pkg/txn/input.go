@@ -60,6 +60,12 @@ func parseWorkspace(path string, raw json.RawMessage, allowed AllowList) (Worksp
 	if refType != RefTypeCommit {
 		return Workspace{}, Terminalf(join(path, "ref_type"), "is %s; only \"commit\" is an input that cannot move", quote(refType))
 	}
+	if err := checkRepository(join(path, "repository"), Repository(repository)); err != nil {
+		return Workspace{}, err
+	}
+	if err := checkTarget(join(path, "branch"), Branch(branch)); err != nil {
+		return Workspace{}, err
+	}
 	text, err := d.text("ref")
 	if err != nil {
 		return Workspace{}, err
@@ -67,12 +73,6 @@ func parseWorkspace(path string, raw json.RawMessage, allowed AllowList) (Worksp
 	ref, err := ParseCommitID(text)
 	if err != nil {
 		return Workspace{}, Terminalf(join(path, "ref"), "%v; `perago ref lakefs://%s/%s` prints one", err, repository, branch)
-	}
-	if err := checkRepository(join(path, "repository"), Repository(repository)); err != nil {
-		return Workspace{}, err
-	}
-	if err := checkTarget(join(path, "branch"), Branch(branch)); err != nil {
-		return Workspace{}, err
 	}
 	if !allowed.Allows(Repository(repository), Branch(branch)) {
 		return Workspace{}, Terminalf(path, "%s/%s is not in PERAGO_ALLOWED_REPOSITORIES of this worker", repository, branch)
@@ -169,6 +169,9 @@ func ParseStageInput(raw json.RawMessage, allowed AllowList) (StageInput, error)
 // is relative to root. Links are the scan's to refuse.
 func SourceDirectory(root string, workflow WorkflowID, directory string) (string, error) {
 	const field = "source.directory"
+	if id := string(workflow); id == "" || id == "." || id == ".." || strings.ContainsAny(id, "/\x00") {
+		return "", Terminalf("", "the workflow's id %s makes no name of a directory", quote(id))
+	}
 	own := path.Join(root, string(workflow))
 	if !path.IsAbs(directory) {
 		return "", Terminalf(field, "%s is not an absolute path; it must lie below %s/", quote(directory), own)
