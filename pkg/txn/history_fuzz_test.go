@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -23,6 +24,7 @@ func FuzzRecord(f *testing.F) {
 	}
 	f.Add([]byte(`{"perago.version": "2", "perago.phase": "confirm"}`))
 	f.Add([]byte(`{"perago.version": "1.9", "perago.phase": "con\nfirm"}`))
+	f.Add([]byte(`{"perago.version": "1", "perago.execution_id": "` + strings.Repeat("long", 2000) + `"}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var metadata map[string]string

@@ -45,7 +45,7 @@ type (
 // can name another commit tomorrow.
 func ParseCommitID(s string) (CommitID, error) {
 	if len(s) != 64 || !isLowerHex(s) {
-		return "", fmt.Errorf("%q is not a full commit id (64 lower-case hex digits)", s)
+		return "", fmt.Errorf("%s is not a full commit id (64 lower-case hex digits)", quote(s))
 	}
 	return CommitID(s), nil
 }
@@ -69,7 +69,7 @@ func NewLogicalTaskKey(workflow WorkflowID, stage ReferenceName, iteration int) 
 // ParseExecutionID accepts the canonical text form of a UUIDv7.
 func ParseExecutionID(s string) (ExecutionID, error) {
 	if !isUUID(s) || s[14] != '7' {
-		return "", fmt.Errorf("%q is not an execution id (a UUIDv7)", s)
+		return "", fmt.Errorf("%s is not an execution id (a UUIDv7)", quote(s))
 	}
 	return ExecutionID(s), nil
 }

@@ -31,6 +31,7 @@ func FuzzPrefix(f *testing.F) {
 	for _, prefix := range []string{"", "/", "models", "models/", "a/b", "/a", "a//b", "a/../b", ".", "_lakefs_actions", "_lakefs_actions/x", "_lakefs_actions2", "тест", "\xff", "a\x00"} {
 		f.Add(prefix, "a/b.txt")
 	}
+	f.Add("/"+strings.Repeat("long", 2000), "")
 	f.Add("", "_lakefs_actions/fence.yaml")
 	f.Add("data", "../data2/x")
 	f.Fuzz(func(t *testing.T, text, below string) {

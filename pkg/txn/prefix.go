@@ -28,7 +28,7 @@ func ParsePrefix(s string) (Prefix, error) {
 		return "", nil
 	}
 	if strings.HasPrefix(s, "/") {
-		return "", Terminalf("prefix", "%q begins with a slash; write it as %q", s, strings.TrimLeft(s, "/"))
+		return "", Terminalf("prefix", "%s begins with a slash; write it as %s", quote(s), quote(strings.TrimLeft(s, "/")))
 	}
 	if !strings.HasSuffix(s, "/") {
 		s += "/"
