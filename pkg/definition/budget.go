@@ -117,7 +117,14 @@ func ProposeBudget(source string, text []byte, p99 float64) ([]byte, error) {
 		}
 		edits = append(edits, edit{number.in.start, number.in.end, strconv.FormatFloat(number.value, 'f', -1, 64)})
 	}
-	return applyEdits(text, edits), nil
+	proposed := applyEdits(text, edits)
+	if definitions, err = Parse(source, proposed); err == nil {
+		_, err = BudgetRules(definitions[0])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("merges of %g seconds fit into no budget: %w", p99, err)
+	}
+	return proposed, nil
 }
 
 // MergeTimes is a histogram of merge times: how many took at most so long. The
@@ -125,6 +132,9 @@ func ProposeBudget(source string, text []byte, p99 float64) ([]byte, error) {
 type MergeTimes map[float64]uint64
 
 const mergeTimes = "perago_merge_duration_seconds"
+
+// mostMerges is as far as a float64 counts.
+const mostMerges = 1 << 53
 
 // Add adds what a publish worker's /metrics says, in Prometheus's text format.
 func (m MergeTimes) Add(metrics io.Reader) error {
@@ -148,7 +158,8 @@ func (m MergeTimes) Add(metrics io.Reader) error {
 			return fmt.Errorf("%q is no bucket of a histogram: %w", lines.Text(), err)
 		}
 		number, err := strconv.ParseFloat(fields[0], 64)
-		if err != nil || number < 0 {
+		// So put that NaN, which is in no order, is none either.
+		if err != nil || !(upper >= 0 && number >= 0 && number <= mostMerges) {
 			return fmt.Errorf("%q is no bucket of a histogram", lines.Text())
 		}
 		m[upper] += uint64(number)

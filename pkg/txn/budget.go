@@ -88,10 +88,11 @@ func parseBudget(raw json.RawMessage) (Budget, error) {
 			*number.into = time.Duration(*number.value * float64(time.Second))
 		}
 	}
-	if budget.MergeTimeout == 0 && document.MergeTimeout != nil {
+	none := func(value *float64) bool { return value != nil && *value >= 0 && *value < time.Nanosecond.Seconds() }
+	if none(document.MergeTimeout) {
 		faults = append(faults, errors.New("budget.lakefs_merge_timeout_seconds is 0; a merge needs time"))
 	}
-	if budget.HeartbeatInterval == 0 && document.HeartbeatInterval != nil {
+	if none(document.HeartbeatInterval) {
 		faults = append(faults, errors.New("budget.heartbeat_interval_seconds is 0; the lease could not be extended"))
 	}
 	return budget, errors.Join(faults...)
