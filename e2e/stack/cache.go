@@ -33,34 +33,77 @@ const (
 // versions differ, what is right depends on it.
 const EnvConductorVersion = "PERAGO_TEST_CONDUCTOR_VERSION"
 
-// conductorVersions are the versions that the tests know, with the SHA-256 of each
-// one's jar. Only the one that is asked for is fetched.
-var conductorVersions = []conductorJar{
-	{"3.15.0", "0d6e4d00604cd05f3577689294ebd13435f097850831f1b31f7434cd29d68e63"},
-	{"3.13.8", "d1bb3803310d477a6cc6f7920abef71c55da880322ecc4d23f7bef72d526ac4f"},
+// conductorVersions are the versions that the tests know. Only the one that is
+// asked for is fetched.
+var conductorVersions = []conductorRelease{
+	conductorOf("3.15.0", "0d6e4d00604cd05f3577689294ebd13435f097850831f1b31f7434cd29d68e63"),
+	// It takes the conditions of loops to the JavaScript engine that Java had before
+	// 15, and has none of its own, as 3.15.0 does: these are the ones of that.
+	conductorOf("3.13.8", "d1bb3803310d477a6cc6f7920abef71c55da880322ecc4d23f7bef72d526ac4f",
+		mavenJar{"org.openjdk.nashorn:nashorn-core:15.4", "nashorn-core-15.4.jar", "6f816e84dfd63a81d4eaa7829c08337bbaff3ec683ff3bf6bbd90d017a00dc6f"},
+		mavenJar{"org.ow2.asm:asm-commons:7.3.1", "asm-commons-7.3.1.jar", "87cd8bb3c6bf6bcbb33fca48060c5065f66ebf6a3d7de9bf18bff51bcf156ebc"},
+		mavenJar{"org.ow2.asm:asm-util:7.3.1", "asm-util-7.3.1.jar", "182128592742ed4883ac82bf205f137b6bfbe1234c68e6feb13759e75a85b729"},
+		mavenJar{"org.ow2.asm:asm-tree:7.3.1", "asm-tree-7.3.1.jar", "f91a4a8aa868c5c4665bb4fd134019a91f9f8b9216527fba295e3c8b5422b78b"},
+		mavenJar{"org.ow2.asm:asm-analysis:7.3.1", "asm-analysis-7.3.1.jar", "46b8a8efd4b94facb5ab4b35afe30ee0546ae7a43d2c64e6def56c2f168fefa5"}),
 }
 
-// conductorJar is a version of Conductor as Maven Central has it.
-type conductorJar struct{ version, sha256 string }
+// conductorRelease is a version of Conductor as Maven Central has it.
+type conductorRelease struct {
+	version string
+	jar     mavenJar
+	// libraries are what its class path needs beside what is in the jar.
+	libraries []mavenJar
+}
+
+func conductorOf(version, sha256 string, libraries ...mavenJar) conductorRelease {
+	return conductorRelease{version: version, libraries: libraries, jar: mavenJar{
+		artifact: "com.netflix.conductor:conductor-server:" + version + ":jar:boot",
+		file:     "conductor-server-" + version + "-boot.jar",
+		sha256:   sha256,
+	}}
+}
+
+// librariesDir is where they are, beside the jar.
+const librariesDir = "lib"
+
+// files are all of them, below the folder of the release.
+func (c conductorRelease) files() []string {
+	files := []string{c.jar.file}
+	for _, library := range c.libraries {
+		files = append(files, filepath.Join(librariesDir, library.file))
+	}
+	return files
+}
+
+// fetch puts them into dir.
+func (c conductorRelease) fetch(ctx context.Context, dir string) error {
+	if err := c.jar.fetch(ctx, dir); err != nil || len(c.libraries) == 0 {
+		return err
+	}
+	beside := filepath.Join(dir, librariesDir)
+	if err := os.Mkdir(beside, 0o755); err != nil {
+		return err
+	}
+	for _, library := range c.libraries {
+		if err := library.fetch(ctx, beside); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // chooseConductor is the version that the environment names.
-func chooseConductor(getenv func(string) string) (conductorJar, error) {
+func chooseConductor(getenv func(string) string) (conductorRelease, error) {
 	asked := getenv(EnvConductorVersion)
 	var known []string
-	for _, jar := range conductorVersions {
-		if asked == "" || asked == jar.version {
-			return jar, nil
+	for _, release := range conductorVersions {
+		if asked == "" || asked == release.version {
+			return release, nil
 		}
-		known = append(known, jar.version)
+		known = append(known, release.version)
 	}
-	return conductorJar{}, fmt.Errorf("%s=%s: the known versions are %s", EnvConductorVersion, asked, strings.Join(known, " and "))
+	return conductorRelease{}, fmt.Errorf("%s=%s: the known versions are %s", EnvConductorVersion, asked, strings.Join(known, " and "))
 }
-
-func (c conductorJar) artifact() string {
-	return "com.netflix.conductor:conductor-server:" + c.version + ":jar:boot"
-}
-
-func (c conductorJar) file() string { return "conductor-server-" + c.version + "-boot.jar" }
 
 // Binaries are the cached files that the servers run from.
 type Binaries struct {
@@ -68,8 +111,20 @@ type Binaries struct {
 	Lakectl      string // its command line, for looking at a server by hand
 	S3           string // an object store for lakeFS, versitygw
 	ConductorJar string
+	// ConductorLibraries is the folder of what the jar needs beside itself; empty
+	// when that is nothing.
+	ConductorLibraries string
 	// ConductorVersion is the jar's, for example 3.15.0.
 	ConductorVersion string
+}
+
+// conductorProgram is how Java is told to run it. The jar's own main class looks
+// nowhere beside the jar.
+func (b Binaries) conductorProgram() []string {
+	if b.ConductorLibraries == "" {
+		return []string{"-jar", b.ConductorJar}
+	}
+	return []string{"-Dloader.path=" + b.ConductorLibraries, "-cp", b.ConductorJar, "org.springframework.boot.loader.PropertiesLauncher"}
 }
 
 // Prefetch makes sure that the servers are in the cache and returns where.
@@ -77,7 +132,7 @@ type Binaries struct {
 // it builds or fetches; afterwards it only looks. It is safe to call from
 // several processes at once, and to interrupt.
 func Prefetch(ctx context.Context, progress io.Writer) (Binaries, error) {
-	jar, err := chooseConductor(os.Getenv)
+	release, err := chooseConductor(os.Getenv)
 	if err != nil {
 		return Binaries{}, err
 	}
@@ -106,20 +161,25 @@ func Prefetch(ctx context.Context, progress io.Writer) (Binaries, error) {
 		return Binaries{}, fmt.Errorf("versitygw %s: %w", s3Version, err)
 	}
 
-	conductor := filepath.Join(cache, "conductor-"+jar.version)
-	err = ensure(ctx, conductor, []string{jar.file()}, func(dir string) error {
-		fmt.Fprintf(progress, "fetching Conductor %s with Maven (104 MB, once)\n", jar.version)
-		return jar.fetch(ctx, dir)
+	conductor := filepath.Join(cache, "conductor-"+release.version)
+	err = ensure(ctx, conductor, release.files(), func(dir string) error {
+		fmt.Fprintf(progress, "fetching Conductor %s with Maven (104 MB, once)\n", release.version)
+		return release.fetch(ctx, dir)
 	})
 	if err != nil {
-		return Binaries{}, fmt.Errorf("conductor %s: %w", jar.version, err)
+		return Binaries{}, fmt.Errorf("conductor %s: %w", release.version, err)
+	}
+	libraries := ""
+	if len(release.libraries) > 0 {
+		libraries = filepath.Join(conductor, librariesDir)
 	}
 	return Binaries{
-		LakeFS:           filepath.Join(lakefs, "lakefs"),
-		Lakectl:          filepath.Join(lakefs, "lakectl"),
-		S3:               filepath.Join(s3, "versitygw"),
-		ConductorJar:     filepath.Join(conductor, jar.file()),
-		ConductorVersion: jar.version,
+		LakeFS:             filepath.Join(lakefs, "lakefs"),
+		Lakectl:            filepath.Join(lakefs, "lakectl"),
+		S3:                 filepath.Join(s3, "versitygw"),
+		ConductorJar:       filepath.Join(conductor, release.jar.file),
+		ConductorLibraries: libraries,
+		ConductorVersion:   release.version,
 	}, nil
 }
 
@@ -233,15 +293,18 @@ func build(ctx context.Context, module, dir string, arguments ...string) error {
 	return runQuietly(cmd)
 }
 
+// mavenJar is a file of Maven Central's.
+type mavenJar struct{ artifact, file, sha256 string }
+
 // fetch puts the jar into dir.
-func (c conductorJar) fetch(ctx context.Context, dir string) error {
+func (j mavenJar) fetch(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", mavenCopyGoal,
-		"-Dartifact="+c.artifact(), "-Dtransitive=false", "-DoutputDirectory="+dir)
+		"-Dartifact="+j.artifact, "-Dtransitive=false", "-DoutputDirectory="+dir)
 	cmd.Dir = dir // no pom.xml here: the goal needs none
 	if err := runQuietly(cmd); err != nil {
 		return err
 	}
-	jar, err := os.Open(filepath.Join(dir, c.file()))
+	jar, err := os.Open(filepath.Join(dir, j.file))
 	if err != nil {
 		return err
 	}
@@ -250,8 +313,8 @@ func (c conductorJar) fetch(ctx context.Context, dir string) error {
 	if _, err := io.Copy(h, jar); err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != c.sha256 {
-		return fmt.Errorf("%s has SHA-256 %s, want %s", c.file(), got, c.sha256)
+	if got := hex.EncodeToString(h.Sum(nil)); got != j.sha256 {
+		return fmt.Errorf("%s has SHA-256 %s, want %s", j.file, got, j.sha256)
 	}
 	return nil
 }

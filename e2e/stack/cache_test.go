@@ -67,17 +67,25 @@ func TestVersionsAreTheModules(t *testing.T) {
 func TestChooseConductor(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[string]string{"": "3.15.0", "3.15.0": "3.15.0", "3.13.8": "3.13.8"} {
-		jar, err := chooseConductor(func(name string) string {
+		release, err := chooseConductor(func(name string) string {
 			if name != EnvConductorVersion {
 				t.Errorf("asked for %s", name)
 			}
 			return asked
 		})
-		if err != nil || jar.version != want || len(jar.sha256) != 64 {
-			t.Errorf("%q: got %+v, %v, want %s", asked, jar, err, want)
+		if err != nil || release.version != want {
+			t.Errorf("%q: got %+v, %v, want %s", asked, release, err, want)
 		}
-		if file := jar.file(); file != "conductor-server-"+want+"-boot.jar" || !strings.Contains(jar.artifact(), ":"+want+":") {
-			t.Errorf("%q: the file is %s of %s", asked, file, jar.artifact())
+		if jar := release.jar; jar.file != "conductor-server-"+want+"-boot.jar" || !strings.Contains(jar.artifact, ":"+want+":") {
+			t.Errorf("%q: the file is %s of %s", asked, jar.file, jar.artifact)
+		}
+		for _, jar := range append(release.libraries, release.jar) {
+			if len(jar.sha256) != 64 {
+				t.Errorf("%q: the SHA-256 of %s is %q", asked, jar.file, jar.sha256)
+			}
+		}
+		if files := release.files(); len(files) != 1+len(release.libraries) || files[0] != release.jar.file {
+			t.Errorf("%q: the files are %v", asked, files)
 		}
 	}
 	for _, asked := range []string{"3.14", "3.15", "latest"} {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -197,12 +198,12 @@ func conductorServer(bin Binaries, dir, logPath string, store []string) *Server 
 		LogPath:      logPath,
 		StartTimeout: 5 * time.Minute, // a JVM on a machine that also compiles
 		Command: func(port int) *exec.Cmd {
-			cmd := exec.Command(javaCommand(), "-Xmx1g",
+			cmd := exec.Command(javaCommand(), slices.Concat([]string{"-Xmx1g",
 				// Half the processor time until it is up: it lives for minutes,
 				// not long enough for the second compiler to pay.
 				"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-				"-Djava.io.tmpdir="+filepath.Join(dir, "tmp"),
-				"-jar", bin.ConductorJar,
+				"-Djava.io.tmpdir=" + filepath.Join(dir, "tmp"),
+			}, bin.conductorProgram(), []string{
 				fmt.Sprintf("--server.port=%d", port),
 				"--server.address=127.0.0.1",
 				"--loadSample=false",
@@ -211,7 +212,7 @@ func conductorServer(bin Binaries, dir, logPath string, store []string) *Server 
 				// How late a timeout may be; the default of 30 s would make
 				// every test of a lease long.
 				"--conductor.app.workflow-offset-timeout=2s",
-			)
+			})...)
 			cmd.Args = append(cmd.Args, store...)
 			cmd.Dir = dir
 			cmd.Env = baseEnv(dir)
