@@ -145,7 +145,8 @@ func (c *cast) worker(name string, kind txn.TaskType, change func(txn.Task) txn.
 	number := len(c.roles)
 	before, notFirst := c.last[kind]
 	turn := func(s *state) bool {
-		return (!notFirst || s.hasPolled(before)) && s.world.conductor.queued(kind) != nil
+		_, waits := s.world.conductor.queued(kind)
+		return (!notFirst || s.hasPolled(before)) && waits != nil
 	}
 	c.last[kind] = number
 	c.roles = append(c.roles, &role{name: name, program: func(p *player) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"perago/pkg/conductor/conductortest"
 	"perago/pkg/txn"
 )
 
@@ -27,6 +28,8 @@ type workflow struct {
 	tasks   []txn.Task
 	// made counts the tasks that were ever scheduled: each has an id of its own.
 	made int
+	// reruns counts the reruns: time has passed at each.
+	reruns int
 }
 
 // last is the newest task of a reference name; nil when there is none.
@@ -44,11 +47,12 @@ func (w *workflow) last(reference txn.ReferenceName) *txn.Task {
 // times out when a scenario says so. TestTheModelIsTheMemoryServer holds it to the
 // memory server.
 type conductorModel struct {
+	version   conductortest.Version
 	workflows []*workflow
 }
 
 func (c *conductorModel) clone() *conductorModel {
-	copied := &conductorModel{workflows: make([]*workflow, len(c.workflows))}
+	copied := &conductorModel{version: c.version, workflows: make([]*workflow, len(c.workflows))}
 	for i, w := range c.workflows {
 		one := *w
 		one.tasks = slices.Clone(w.tasks)
@@ -61,7 +65,7 @@ func (c *conductorModel) clone() *conductorModel {
 func (c *conductorModel) digest() uint64 {
 	var sum uint64
 	for _, w := range c.workflows {
-		sum = sum*31 + hashOf(string(w.id), string(w.status)) + uint64(w.made)
+		sum = sum*31 + hashOf(string(w.id), string(w.status)) + uint64(w.made) + uint64(w.reruns)<<8
 		for _, t := range w.tasks {
 			sum = sum*31 + taskDigest(t)
 		}
@@ -152,7 +156,7 @@ func (w *workflow) close(status txn.WorkflowStatus) {
 
 // Poll hands out one task.
 func (c *conductorModel) Poll(_ context.Context, request txn.PollRequest) ([]txn.Task, error) {
-	t := c.queued(request.Type)
+	w, t := c.queued(request.Type)
 	if t == nil {
 		return nil, nil
 	}
@@ -160,21 +164,21 @@ func (c *conductorModel) Poll(_ context.Context, request txn.PollRequest) ([]txn
 	t.PollCount++
 	if t.StartTime == 0 {
 		// Conductor's clock, which another poll of the task reads differently.
-		t.StartTime = int64(1_000_000 + 1000*t.RetryCount + t.PollCount)
+		t.StartTime = int64(1_000_000 + 1000*t.RetryCount + t.PollCount + w.reruns*100)
 	}
 	return []txn.Task{*t}, nil
 }
 
-// queued is the next task of a type; nil when there is none.
-func (c *conductorModel) queued(kind txn.TaskType) *txn.Task {
+// queued is the next task of a type and its workflow; nil when there is none.
+func (c *conductorModel) queued(kind txn.TaskType) (*workflow, *txn.Task) {
 	for _, w := range c.workflows {
 		for i := range w.tasks {
 			if w.tasks[i].Type == kind && w.tasks[i].Status == txn.TaskScheduled {
-				return &w.tasks[i]
+				return w, &w.tasks[i]
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // Task reads a task.
@@ -241,14 +245,18 @@ func (c *conductorModel) timeOut(id txn.TaskID) {
 // terminate ends a workflow from outside.
 func (c *conductorModel) terminate(id txn.WorkflowID) { c.workflow(id).close(txn.WorkflowTerminated) }
 
-// rerun begins anew at a task, which keeps its id, its retry count and its poll
-// count.
+// rerun begins anew at a task, which keeps its id and its retry count, and its poll
+// count as the version has it.
 func (c *conductorModel) rerun(id txn.TaskID) {
 	w, t := c.find(id)
 	at := slices.IndexFunc(w.tasks, func(t txn.Task) bool { return t.ID == id })
 	w.tasks = w.tasks[:at+1]
 	w.status = txn.WorkflowRunning
+	w.reruns++
 	t.Status, t.StartTime, t.Output = txn.TaskScheduled, 0, nil
+	if c.version.RerunResetsPolls() {
+		t.PollCount = 0
+	}
 }
 
 // restart forgets every task and begins anew under the same id.

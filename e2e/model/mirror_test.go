@@ -37,7 +37,7 @@ func TestTheModelIsTheMemoryServer(t *testing.T) {
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	for _, s := range scenarios {
+	for _, s := range every(on) {
 		for _, m := range []mode{hard, soft} {
 			t.Run(s.name+" "+string(m), func(t *testing.T) {
 				t.Parallel()
@@ -45,7 +45,7 @@ func TestTheModelIsTheMemoryServer(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					for range rounds {
 						s := s
-						s.mirror = newMirror(t)
+						s.mirror = newMirror(t, s.version)
 						p := s.prepared(on, m, nil)
 						at := p.begin(bounds{preemptions: 100, faults: random.IntN(3)})
 						for choices := at.choices(); len(choices) > 0; choices = at.choices() {
@@ -89,7 +89,7 @@ func TestRefusedMergesAreTheMemoryServers(t *testing.T) {
 					t.Fatal("no merge is refused so")
 				}
 				s := find(c.scenario)
-				s.mirror = newMirror(t)
+				s.mirror = newMirror(t, s.version)
 				if _, err := s.prepared(on, c.mode, nil).replay(way); err != nil {
 					t.Error(err)
 				}
@@ -147,7 +147,7 @@ func (n names[T]) pair(here, there T) bool {
 	return true
 }
 
-func newMirror(t *testing.T) *mirror {
+func newMirror(t *testing.T, version conductortest.Version) *mirror {
 	t.Helper()
 	m := &mirror{
 		t: t, now: time.Now(), seen: map[error]int{}, commits: newNames[txn.CommitID](), trees: newNames[txn.MetaRangeID](),
@@ -155,7 +155,7 @@ func newMirror(t *testing.T) *mirror {
 	}
 	m.lake = lakefs.Settling{Client: lakefstest.NewServer().Client(t)}
 	const address = "http://conductor.memory"
-	transport := conductortest.Transport(conductortest.New(func() time.Time { return m.now }))
+	transport := conductortest.Transport(conductortest.NewVersion(func() time.Time { return m.now }, version))
 	var err error
 	if m.flows, err = conductor.New(conductor.Config{ServerURL: address}, transport); err != nil {
 		t.Fatal(err)

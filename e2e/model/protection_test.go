@@ -31,6 +31,8 @@ var protections = []protection{
 	{"mark branch of an empty confirm", withoutMark, hard, ruleNewest, "zombie with an empty confirm, a no-op at a restart"},
 	{"settled judged from the target alone", withoutSettled, hard, ruleNewest, "publish zombie, sweep, a no-op at a restart"},
 	{"upstream check", withoutUpstreamCheck, hard, ruleOutput, "rerun from stage"},
+	// Where a rerun counts polls from zero again, nothing else tells the two apart.
+	{"start time in the upstream check", withoutStartTime, hard, ruleOutput, "rerun from stage" + onNewer},
 }
 
 // TestProtections removes each protection in turn: what it is for must go wrong.

@@ -1,9 +1,13 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"slices"
+	"strings"
 
+	"perago/pkg/conductor/conductortest"
 	"perago/pkg/fence"
 	"perago/pkg/txn"
 )
@@ -20,6 +24,8 @@ type scenario struct {
 	before func(*cast)
 	cast   func(*cast)
 
+	// version is in whose manner Conductor is; empty is that of 3.15.0.
+	version conductortest.Version
 	// mirror, when it is there, has every call too.
 	mirror *mirror
 
@@ -50,7 +56,7 @@ func (s scenario) prepared(on *stand, m mode, without *protection) *scenario {
 	if m == hard {
 		files[txn.FenceFile] = string(fence.File())
 	}
-	w := newWorld(newLake(files), &conductorModel{})
+	w := newWorld(newLake(files), &conductorModel{version: cmp.Or(s.version, conductortest.V3_15_0)})
 	w.conductor.start(theOne, chain(w.input, s.stageRetries, s.publishRetries, s.cleanup))
 	if s.cancel {
 		flow(w).failure = cancel()
@@ -103,6 +109,38 @@ func (s *scenario) end() {
 	for _, r := range s.roles {
 		r.end()
 	}
+}
+
+// onNewer ends the names of the scenarios on a newer Conductor.
+const onNewer = ", newer Conductor"
+
+// newer is the scenario on a newer Conductor.
+func (s scenario) newer() scenario {
+	s.name, s.version = s.name+onNewer, conductortest.Newer
+	return s
+}
+
+// reruns says whether a task is rerun in it: there newer Conductors differ.
+func (s scenario) reruns(on *stand) bool {
+	c := newCast(on, weakness{})
+	if s.before != nil {
+		s.before(c)
+	}
+	s.cast(c)
+	return slices.ContainsFunc(c.roles, func(r *role) bool {
+		return slices.ContainsFunc(r.steps, func(a action) bool { return strings.HasPrefix(a.name, "rerun ") })
+	})
+}
+
+// every is every scenario, where it makes a difference also on a newer Conductor.
+func every(on *stand) []scenario {
+	all := slices.Clone(scenarios)
+	for _, s := range scenarios {
+		if s.reruns(on) {
+			all = append(all, s.newer())
+		}
+	}
+	return all
 }
 
 // scenarios are all of them, on both fences.
@@ -226,8 +264,12 @@ func timedOutStage(c *cast) {
 
 // find is a scenario by its name.
 func find(name string) scenario {
+	plain, newer := strings.CutSuffix(name, onNewer)
 	for _, s := range scenarios {
-		if s.name == name {
+		switch {
+		case s.name == plain && newer:
+			return s.newer()
+		case s.name == plain:
 			return s
 		}
 	}

@@ -227,15 +227,29 @@ func (l loudAttempt) Current(ctx context.Context) error {
 // polled last.
 var withoutUpstreamCheck = weakness{ofTasks: func(p *conductorPort) publish.Tasks {
 	return lyingTasks{p, func(t txn.Task) txn.Task {
-		var output struct {
-			Staged txn.Staged `json:"staged"`
-		}
-		if json.Unmarshal(t.Output, &output) == nil {
-			t.RetryCount, t.PollCount, t.StartTime = output.Staged.RetryCount, output.Staged.PollCount, output.Staged.StartTime
-		}
+		staged := stagedBy(t)
+		t.RetryCount, t.PollCount, t.StartTime = staged.RetryCount, staged.PollCount, staged.StartTime
 		return t
 	}}
 }}
+
+// withoutStartTime: the upstream check knows a poll by the retry count and the poll
+// count alone.
+var withoutStartTime = weakness{ofTasks: func(p *conductorPort) publish.Tasks {
+	return lyingTasks{p, func(t txn.Task) txn.Task {
+		t.StartTime = stagedBy(t).StartTime
+		return t
+	}}
+}}
+
+// stagedBy is what the output of a stage task says; of another one, nothing.
+func stagedBy(t txn.Task) txn.Staged {
+	var output struct {
+		Staged txn.Staged `json:"staged"`
+	}
+	_ = json.Unmarshal(t.Output, &output)
+	return output.Staged
+}
 
 type lyingTasks struct {
 	*conductorPort

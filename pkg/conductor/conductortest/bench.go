@@ -19,6 +19,8 @@ import (
 type Conductor struct {
 	Client   *conductor.Client
 	Operator *Operator
+	// Version is which one it is.
+	Version Version
 }
 
 // patience is how long a condition may take to come true. A timeout of

@@ -3,6 +3,7 @@ package conductortest
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,7 +18,17 @@ import (
 // row on a Conductor: on a fresh memory server inside a synctest bubble, or on a
 // real server that rows share.
 func Contract(t *testing.T, newSubject func(t *testing.T, row func(*testing.T, Conductor))) {
-	for _, row := range slices.Concat(rows, surveyRows) {
+	run(t, slices.Concat(rows, surveyRows), newSubject)
+}
+
+// row is one line of the contract.
+type row struct {
+	name string
+	test func(*bench)
+}
+
+func run(t *testing.T, rows []row, newSubject func(t *testing.T, row func(*testing.T, Conductor))) {
+	for _, row := range rows {
 		t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {
 			newSubject(t, func(t *testing.T, c Conductor) { row.test(newBench(t, c)) })
 		})
@@ -25,10 +36,7 @@ func Contract(t *testing.T, newSubject func(t *testing.T, row func(*testing.T, C
 }
 
 // rows is the contract. A behaviour that a test relies on is a row here first.
-var rows = []struct {
-	name string
-	test func(*bench)
-}{
+var rows = []row{
 	{"ping", func(b *bench) { b.must(b.Client.Ping(b.ctx)) }},
 	{"poll with nothing queued", pollNothing},
 	{"missing task", missingTask},
@@ -62,6 +70,9 @@ var rows = []struct {
 	{"rerun while running", rerunRunning},
 	{"zombie completes after a rerun", zombieCompletes},
 	{"zombie fails after a rerun", zombieFails},
+	{"zombie completes a rerun task that waits", zombieCompletesWaiting},
+	{"rerun polled by the worker that had it", rerunSameWorker},
+	{"update and poll in one", updateV2},
 	{"terminate", terminate},
 	{"terminal failure starts the failure workflow", failureWorkflow},
 	{"failure workflow not registered", failureWorkflowMissing},
@@ -91,7 +102,7 @@ func missingTask(b *bench) {
 	if !errors.Is(err, txn.ErrNotFound) || !errors.Is(err, txn.ErrRefused) {
 		b.Errorf("got %v, want ErrNotFound", err)
 	}
-	b.equal("answer", b.do("GET", "/tasks/no-such-task", nil).Status, http.StatusNoContent)
+	b.equal("answer of "+string(b.Version), b.do("GET", "/tasks/no-such-task", nil).Status, b.Version.missingTask())
 }
 
 func missingWorkflow(b *bench) {
@@ -583,10 +594,15 @@ func rerun(b *bench) {
 	b.equal("worker until polled", waiting.Worker, zombie.Worker)
 	b.equal("reason until reported", waiting.Reason, "from elsewhere")
 	b.equal("start time until polled", waiting.StartTime, int64(0))
+	counted := zombie.PollCount
+	if b.Version.RerunResetsPolls() {
+		counted = 0
+	}
+	b.equal("poll count until polled on "+string(b.Version), waiting.PollCount, counted)
 	again := b.poll(zombie.Type, "second")
 	b.equal("task id", again.ID, zombie.ID)
 	b.equal("retry count", again.RetryCount, zombie.RetryCount)
-	b.equal("poll count", again.PollCount, zombie.PollCount+1)
+	b.equal("poll count on "+string(b.Version), again.PollCount, counted+1)
 	b.equal("worker", again.Worker, txn.WorkerID("second"))
 	if again.StartTime <= zombie.StartTime {
 		b.Errorf("start time %d, want later than %d", again.StartTime, zombie.StartTime)
@@ -629,6 +645,71 @@ func zombieFails(b *bench) {
 	b.fail(zombie, txn.TaskFailed, "honest")
 	b.wait(workflow, txn.WorkflowFailed)
 	b.equal("the live attempt", b.task(zombie.ID).Status, txn.TaskFailed)
+}
+
+// zombieCompletesWaiting: a task that nobody has polled since the rerun is completed
+// by its zombie all the same, and has no start time then.
+func zombieCompletesWaiting(b *bench) {
+	workflow, zombie := b.rerunning()
+	b.update(zombie, txn.TaskCompleted, object{"by": "zombie"})
+	b.wait(workflow, txn.WorkflowCompleted)
+	read := b.task(zombie.ID)
+	b.equal("status", read.Status, txn.TaskCompleted)
+	b.equalJSON("output", read.Output, `{"by":"zombie"}`)
+	b.equal("start time", read.StartTime, int64(0))
+}
+
+// rerunSameWorker: where polls are counted anew and the worker is the same, the
+// start time alone tells the two attempts apart. It does on every version.
+func rerunSameWorker(b *bench) {
+	_, zombie := b.rerunning()
+	again := b.poll(zombie.Type, zombie.Worker)
+	b.equal("worker", again.Worker, zombie.Worker)
+	var stale *txn.StaleAttemptError
+	if err := txn.AttemptOf(zombie).CurrentTask(b.task(zombie.ID)); !errors.As(err, &stale) {
+		b.Errorf("the zombie's attempt is current: %v", err)
+	}
+	want := txn.StalePollCount
+	if b.Version.RerunResetsPolls() {
+		want = txn.StaleStartTime
+	}
+	b.equal("told by, on "+string(b.Version), stale.Reason, want)
+	if again.StartTime <= zombie.StartTime {
+		b.Errorf("start time %d, want later than %d", again.StartTime, zombie.StartTime)
+	}
+	b.update(again, txn.TaskCompleted, nil)
+}
+
+// updateV2: a worker that reports this way gets its next task with the answer, also
+// for an update that was ignored. No worker of this project does.
+func updateV2(b *bench) {
+	kind := b.taskType("t", nil)
+	name := b.workflow("w", nil, simple(kind, "only", nil))
+	first, second := b.start(name, nil), b.start(name, nil)
+	task := b.poll(kind, "w")
+	report := func(task txn.Task, more object) Answer {
+		result := object{"taskId": task.ID, "workflowInstanceId": task.Workflow, "workerId": "w"}
+		maps.Copy(result, more)
+		return b.do("POST", "/tasks/update-v2", result)
+	}
+	if !b.Version.updateV2() {
+		b.equal("answer of "+string(b.Version), report(task, object{"status": txn.TaskCompleted}).Status, http.StatusInternalServerError)
+		b.equal("status", b.task(task.ID).Status, txn.TaskInProgress)
+		return
+	}
+	b.equal("lease extended", report(task, object{"status": txn.TaskInProgress, "extendLease": true}).Status, http.StatusNoContent)
+	answer := report(task, object{"status": txn.TaskCompleted, "outputData": object{"n": 1}})
+	b.equal("answer", answer.Status, http.StatusOK)
+	other := first
+	if task.Workflow == first {
+		other = second
+	}
+	b.equal("the next one's workflow", answer.Field("workflowInstanceId"), any(string(other)))
+	b.equal("its worker", answer.Field("workerId"), any("w"))
+	b.equalJSON("output", b.task(task.ID).Output, `{"n":1}`)
+	b.wait(task.Workflow, txn.WorkflowCompleted)
+	b.equal("nothing more", report(task, object{"status": txn.TaskFailed}).Status, http.StatusNoContent)
+	b.equal("status", b.task(task.ID).Status, txn.TaskCompleted)
 }
 
 func terminate(b *bench) {

@@ -100,10 +100,7 @@ func wrongBase(b *bench) {
 }
 
 // surveyRows is what a look at the whole server relies on.
-var surveyRows = []struct {
-	name string
-	test func(*bench)
-}{
+var surveyRows = []row{
 	{"what waits and who polls", waitsForPoll},
 	{"definitions and running workflows", surveyDefinitions},
 	{"unknown path", wrongBase},

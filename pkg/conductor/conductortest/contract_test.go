@@ -12,20 +12,24 @@ import (
 )
 
 // TestContractOnMemoryServer runs each row on a server of its own, in virtual
-// time.
+// time, in the manner of each version.
 func TestContractOnMemoryServer(t *testing.T) {
-	conductortest.Contract(t, func(t *testing.T, row func(*testing.T, conductortest.Conductor)) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			const address = "http://conductor.test"
-			transport := conductortest.Transport(conductortest.New(time.Now))
-			client, err := conductor.New(conductor.Config{ServerURL: address}, transport)
-			if err != nil {
-				t.Fatal(err)
-			}
-			row(t, conductortest.Conductor{Client: client, Operator: conductortest.NewOperator(address, transport)})
+	for _, version := range conductortest.Versions() {
+		t.Run(string(version), func(t *testing.T) {
+			conductortest.Contract(t, func(t *testing.T, row func(*testing.T, conductortest.Conductor)) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					const address = "http://conductor.test"
+					transport := conductortest.Transport(conductortest.NewVersion(time.Now, version))
+					client, err := conductor.New(conductor.Config{ServerURL: address}, transport)
+					if err != nil {
+						t.Fatal(err)
+					}
+					row(t, conductortest.Conductor{Client: client, Operator: conductortest.NewOperator(address, transport), Version: version})
+				})
+			})
 		})
-	})
+	}
 }
 
 // TestContractOnRealServer holds the real server to the contract: what the fake
@@ -34,8 +38,9 @@ func TestContractOnRealServer(t *testing.T) {
 	if stack.Short(t) {
 		return
 	}
-	address := stack.Require(t).ConductorURL
-	conductortest.Contract(t, func(t *testing.T, row func(*testing.T, conductortest.Conductor)) {
+	servers := stack.Require(t)
+	address, version := servers.ConductorURL, conductortest.Version(servers.ConductorVersion)
+	onReal := func(t *testing.T, row func(*testing.T, conductortest.Conductor)) {
 		t.Parallel()
 		transport := &http.Transport{}
 		t.Cleanup(transport.CloseIdleConnections)
@@ -43,6 +48,8 @@ func TestContractOnRealServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		row(t, conductortest.Conductor{Client: client, Operator: conductortest.NewOperator(address, transport)})
-	})
+		row(t, conductortest.Conductor{Client: client, Operator: conductortest.NewOperator(address, transport), Version: version})
+	}
+	conductortest.Contract(t, onReal)
+	conductortest.LoopContract(t, onReal)
 }

@@ -344,6 +344,31 @@ func (s *Server) update(result taskResult) *refusal {
 	return nil
 }
 
+// updateAndPoll is update, and then a poll for the worker that reported. A task that
+// is not over by the update is the last one that it gets.
+func (s *Server) updateAndPoll(result taskResult) (answer, *refusal) {
+	if refused := s.update(result); refused != nil {
+		return answer{}, refused
+	}
+	updated := s.tasks[result.TaskID]
+	if result.ExtendLease || !updated.over() {
+		return nothing, nil
+	}
+	worker, domain := "", ""
+	if result.WorkerID != nil {
+		worker = *result.WorkerID
+	}
+	if updated.Domain != nil {
+		domain = *updated.Domain
+	}
+	s.polled(updated.TaskDefName, domain, worker)
+	next := s.poll(updated.TaskDefName, domain, worker, 1)
+	if len(next) == 0 {
+		return nothing, nil
+	}
+	return answer{http.StatusOK, clone(next[0])}, nil
+}
+
 func (s *Server) terminate(w *workflow, reason string) *refusal {
 	if w.Status == txn.WorkflowCompleted {
 		return refuse(http.StatusConflict, "Cannot terminate a COMPLETED workflow.")
@@ -403,8 +428,8 @@ func (s *Server) restart(w *workflow) *refusal {
 	return nil
 }
 
-// rerun begins anew at one task, which keeps its id, its retry count and its
-// poll count.
+// rerun begins anew at one task, which keeps its id and its retry count, and its
+// poll count as the version has it.
 func (s *Server) rerun(w *workflow, from txn.TaskID) *refusal {
 	if !w.Status.Terminal() {
 		return refuse(http.StatusConflict, "Workflow: %s.%s is not in terminal state, unable to rerun.", w.WorkflowID, w.Status)
@@ -423,6 +448,9 @@ func (s *Server) rerun(w *workflow, from txn.TaskID) *refusal {
 	t.Retried, t.Executed = false, false
 	t.OutputData = object{}
 	t.CallbackAfterSeconds = 0
+	if s.version.RerunResetsPolls() {
+		t.PollCount = 0
+	}
 	s.enqueue(t, 0)
 	return nil
 }

@@ -17,8 +17,9 @@ const maxPollWait = 5 * time.Second
 
 // Server is a Conductor in memory. Its zero value is not usable; see New.
 type Server struct {
-	now func() time.Time
-	mux *http.ServeMux
+	version Version
+	now     func() time.Time
+	mux     *http.ServeMux
 
 	mutex               sync.Mutex
 	taskDefinitions     map[string]*taskDefinition
@@ -30,13 +31,17 @@ type Server struct {
 	polls map[string]lastPoll
 }
 
-// New makes an empty server. now is its clock; nil means time.Now.
-func New(now func() time.Time) *Server {
+// New makes an empty server in the manner of Conductor 3.15.0. now is its clock;
+// nil means time.Now.
+func New(now func() time.Time) *Server { return NewVersion(now, V3_15_0) }
+
+// NewVersion is New in the manner of another version.
+func NewVersion(now func() time.Time, version Version) *Server {
 	if now == nil {
 		now = time.Now
 	}
 	s := &Server{
-		now: now, mux: http.NewServeMux(),
+		version: version, now: now, mux: http.NewServeMux(),
 		taskDefinitions:     map[string]*taskDefinition{},
 		workflowDefinitions: map[string]map[int]*workflowDefinition{},
 		workflows:           map[txn.WorkflowID]*workflow{},
@@ -105,10 +110,13 @@ func (s *Server) routes() {
 	})
 	locked("GET /api/tasks/{id}", func(r *http.Request) (answer, *refusal) {
 		t, ok := s.tasks[txn.TaskID(r.PathValue("id"))]
-		if !ok {
-			return nothing, nil
+		switch {
+		case ok:
+			return answer{http.StatusOK, clone(t)}, nil
+		case s.version.missingTask() == http.StatusNotFound:
+			return answer{}, refuse(http.StatusNotFound, "Task not found for taskId: %s", r.PathValue("id"))
 		}
-		return answer{http.StatusOK, clone(t)}, nil
+		return nothing, nil
 	})
 	locked("POST /api/tasks", func(r *http.Request) (answer, *refusal) {
 		var result taskResult
@@ -116,6 +124,17 @@ func (s *Server) routes() {
 			return answer{}, refused
 		}
 		return answer{http.StatusOK, string(result.TaskID)}, s.update(result)
+	})
+
+	locked("POST /api/tasks/update-v2", func(r *http.Request) (answer, *refusal) {
+		if !s.version.updateV2() {
+			return answer{}, refuse(http.StatusInternalServerError, "Request method 'POST' is not supported")
+		}
+		var result taskResult
+		if refused := read(r, &result); refused != nil {
+			return answer{}, refused
+		}
+		return s.updateAndPoll(result)
 	})
 
 	// Without an index a line is dropped, and nobody asks whether there is a task.
