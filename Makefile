@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test race bench model faults crash roundtrip page check-deploy test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test test-conductor race bench model faults crash roundtrip page check-deploy test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine. Within a package most tests wait for a
@@ -23,6 +23,9 @@ demo-stop: ## stop what `make demo KEEP=1` left running
 
 test: deps fmt-check vet staticcheck check-deploy ## all checks and tests, on the real servers
 	go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./...
+
+test-conductor: deps ## the suites that meet Conductor, on another version of it; CONDUCTOR=3.13.8
+	PERAGO_TEST_CONDUCTOR_VERSION=$(or $(CONDUCTOR),3.13.8) go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./e2e ./e2e/faults ./pkg/conductor/... ./pkg/definition ./cmd/perago
 
 race: deps ## sixteen publishers race for one head, ROUNDS times (50)
 	PERAGO_TEST_RACE_ROUNDS=$(or $(ROUNDS),50) go run ./e2e/stack/with-stack -- go test -race -count=1 -v -timeout 60m -run TestSixteenPublishersRaceForOneHead ./e2e

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"perago/e2e/stack"
+	"perago/pkg/conductor/conductortest"
 	"perago/pkg/fault"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
@@ -78,6 +79,18 @@ func TestSampleOnMemoryServers(t *testing.T) {
 	}
 }
 
+// And on a Conductor in the manner of newer ones.
+func TestSampleOnANewerConductor(t *testing.T) {
+	t.Parallel()
+	newer := []string{"-memory", "both", "-manner", string(conductortest.Newer), "-lanes", "3"}
+	if out := shortForm(t, append(newer, "-sample", "8", "-pairs", "4")...); !faultsLine.MatchString(out) {
+		t.Error("no closing line")
+	}
+	if out := shortForm(t, append(newer, "-crash", "-sample", "2")...); !crashLine.MatchString(out) {
+		t.Error("no closing line")
+	}
+}
+
 // Green is only what was tested.
 func TestNothingTestedIsNoSuccess(t *testing.T) {
 	t.Parallel()
@@ -114,7 +127,7 @@ func TestTheFenceIsMissed(t *testing.T) {
 // testLane is a lane on memory servers, with workers.
 func testLane(t *testing.T) *lane {
 	t.Helper()
-	servers, stop, err := serversOf("both")
+	servers, stop, err := serversOf("both", conductortest.V3_15_0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"syscall"
 	"time"
+
+	"perago/pkg/conductor/conductortest"
 )
 
 // options are what can be chosen of a run.
@@ -53,6 +55,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&o.lanes, "lanes", 6, "how many cases at once")
 	flags.BoolVar(&o.verbose, "v", false, "print each case")
 	memory := flags.String("memory", "", "the memory `server` of the tests in place of the real one: conductor, lakefs or both")
+	manner := flags.String("manner", string(conductortest.V3_15_0), "the `version` of Conductor in whose manner the memory server is")
 	flags.StringVar(&o.binaries, "binaries", "", "the `folder` that the workers have been built into; they are built when it is empty")
 	race := flags.Bool("race", false, "build the workers with the race detector")
 	if err := flags.Parse(args); err != nil {
@@ -74,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return 1
 		}
 	}
-	servers, stop, err := serversOf(*memory)
+	servers, stop, err := serversOf(*memory, conductortest.Version(*manner))
 	if err != nil {
 		fmt.Fprintln(stderr, "faults:", err)
 		return 1

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 
 	"perago/e2e/stack"
@@ -12,8 +13,8 @@ import (
 )
 
 // serversOf are the real servers that with-stack started, or the memory servers of
-// the tests on sockets of their own.
-func serversOf(memory string) (servers stack.Servers, stop func(), err error) {
+// the tests on sockets of their own, Conductor in the manner of a version.
+func serversOf(memory string, manner conductortest.Version) (servers stack.Servers, stop func(), err error) {
 	if memory != "both" {
 		if servers, err = stack.FromEnv(); err != nil {
 			return servers, nil, err
@@ -43,8 +44,11 @@ func serversOf(memory string) (servers stack.Servers, stop func(), err error) {
 	default:
 		return servers, nil, fmt.Errorf("-memory is %q; it must be conductor, lakefs or both", memory)
 	}
+	if !slices.Contains(conductortest.Versions(), manner) {
+		return servers, nil, fmt.Errorf("-manner is %q; the versions are %q", manner, conductortest.Versions())
+	}
 	if memory == "conductor" || memory == "both" {
-		serve(conductortest.New(nil), &servers.ConductorURL)
+		serve(conductortest.NewVersion(nil, manner), &servers.ConductorURL)
 	}
 	if memory == "lakefs" || memory == "both" {
 		lake := lakefstest.NewServer()
