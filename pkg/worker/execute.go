@@ -21,8 +21,9 @@ func (e *panicError) Error() string {
 	return fmt.Sprintf("the worker panicked: %v; its log has the stack", e.value)
 }
 
-// execute runs one polled task to its end. sent is when the poll was sent.
-func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) {
+// execute runs one polled task to its end. sent is when the poll was sent. stale
+// says that the task was not this attempt's, so that nothing was reported.
+func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) (stale bool) {
 	began := time.Now()
 	limits, faulty := r.limits(task)
 	attempt := newAttempt(task, limits, sent, r.Conductor, r.Log, r.Metrics)
@@ -32,7 +33,7 @@ func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) {
 	this, previous := r.admit(attempt, cancel)
 	if this == nil {
 		attempt.log.Warn("the same attempt was handed out twice; it is already running")
-		return
+		return true
 	}
 	defer r.dismiss(this)
 	attempt.trace(r.Traces.Task(task))
@@ -57,7 +58,7 @@ func (r *Runtime) execute(task txn.Task, sent time.Time, handler Handler) {
 		stop()
 	}
 	r.Metrics.Executed(task.Type, time.Since(began))
-	r.finish(attempt, output, blame(ctx, err), time.Since(sent))
+	return r.finish(attempt, output, blame(ctx, err), time.Since(sent))
 }
 
 // limits are those of the task's own TaskDef; a rule broken there is terminal,
@@ -123,8 +124,8 @@ func (r *Runtime) heartbeat(ctx context.Context, attempt *Attempt, cancel contex
 	}
 }
 
-// finish reports how a task ended.
-func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error, took time.Duration) {
+// finish reports how a task ended, unless the attempt is found stale.
+func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error, took time.Duration) (isStale bool) {
 	output, err := r.outputOf(attempt, output, took)
 	if workErr != nil {
 		err = workErr
@@ -146,7 +147,7 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 	if stale != nil {
 		r.silent(attempt, stale)
 		r.abandoned(attempt, result, stale)
-		return
+		return true
 	}
 
 	until := attempt.Deadline().Add(attempt.Limits.Completion)
@@ -160,19 +161,21 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 		attempt.span.End(table.Outcome, err)
 		if err != nil {
 			log.Warn("task failed", slog.Any(telemetry.KeyError, err))
-			return
+			return false
 		}
 		log.Info("task completed")
 	case reportStale:
 		errors.As(detail, &stale)
 		r.silent(attempt, stale)
 		r.abandoned(attempt, result, detail)
+		return true
 	default:
 		r.Metrics.TaskOutcome(attempt.Task.Type, "unreported")
 		attempt.span.End("unreported", detail)
 		log.Error("Conductor did not accept the task's end", slog.String(telemetry.KeyDelivery, string(what)), slog.Any(telemetry.KeyError, detail))
 		r.abandoned(attempt, result, detail)
 	}
+	return false
 }
 
 // silent is the end of a stale attempt: a line and a count, and nothing sent.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -169,6 +170,8 @@ func (r *Runtime) poll(ctx context.Context, taskType txn.TaskType, domain string
 	queue := r.readiness.queue(taskType, domain)
 	errorPauses := pollBackoff()
 	lastTask := time.Now()
+	// stale says that the attempt which ended last was not this worker's to run.
+	var stale atomic.Bool
 	for {
 		if !r.readiness.open(ctx, taskType) {
 			return
@@ -186,20 +189,29 @@ func (r *Runtime) poll(ctx context.Context, taskType txn.TaskType, domain string
 		sent := time.Now()
 		tasks, err := r.send(ctx, txn.PollRequest{Type: taskType, Domain: domain, Worker: r.Worker, Count: count})
 		r.Metrics.Polled(taskType, time.Since(sent))
-		queue.polled(err)
 
 		stopping := ctx.Err() != nil
 		for i, task := range tasks {
-			// More tasks than were asked for have no slot.
-			if stopping || i >= count {
+			other := task.Type != taskType
+			if other {
+				err = fmt.Errorf("Conductor handed out task %s of type %q to a poll for %s; it is handed back", task.ID, task.Type, taskType)
+				task.Type = taskType // whatever it says would be a metric's label
+			}
+			// More tasks than were asked for have no slot. A task of another type is
+			// another handler's: cleanup, which never fails, would complete a publish.
+			if stopping || i >= count || other {
+				if !stopping && i < count {
+					r.slots.Release(1)
+				}
 				r.tasks.Go(func() { r.handBack(task, sent) })
 				continue
 			}
 			r.tasks.Go(func() {
 				defer r.slots.Release(1)
-				r.execute(task, sent, handler)
+				stale.Store(r.execute(task, sent, handler))
 			})
 		}
+		queue.polled(err)
 		if unused := count - len(tasks); stopping {
 			r.slots.Release(int64(count))
 			return
@@ -213,6 +225,10 @@ func (r *Runtime) poll(ctx context.Context, taskType txn.TaskType, domain string
 			wait = errorPauses.next()
 			r.Log.Warn("poll failed", slog.String(telemetry.KeyTaskType, string(taskType)), slog.String(telemetry.KeyDomain, domain),
 				slog.Any(telemetry.KeyError, err), slog.Duration(telemetry.KeyPause, wait))
+		case len(tasks) > 0 && stale.Load():
+			// A server that hands out what is not to be run would do so as fast as it
+			// is asked.
+			wait = errorPauses.next()
 		case len(tasks) > 0:
 			// Where one task was there may be more: ask again at once.
 			errorPauses.reset()

@@ -459,3 +459,63 @@ func (c *memoryConductor) memoryPoll(worker txn.WorkerID) (txn.Task, error) {
 	}
 	return txn.Task{}, errors.New("no task is queued")
 }
+
+// A handler has tasks of its own type only: what Conductor hands out by mistake goes
+// back, and is not asked for again at once.
+func TestATaskOfAnotherTypeIsHandedBack(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.conductor.register(publishDefinition(1, 60))
+		h.conductor.schedule("t", publishType, "")
+		h.conductor.mu.Lock()
+		h.conductor.queues[queueName(stageType, "")] = []txn.TaskID{"t"}
+		h.conductor.queues[queueName(publishType, "")] = nil
+		h.conductor.mu.Unlock()
+		ran := false
+		h.stage(func(context.Context, *Attempt) (map[string]any, error) { ran = true; return nil, nil }, func(o *Options) { o.Concurrency = 1 })
+		if ran || h.conductor.status("t") != txn.TaskScheduled || h.only("t").Status != txn.TaskInProgress {
+			t.Errorf("ran: %v, the task is %s, updates %+v", ran, h.conductor.status("t"), h.conductor.updates("t"))
+		}
+		want := `Conductor handed out task t of type "perago_publish" to a poll for perago_stage; it is handed back`
+		if got := h.condition("poll of perago_stage"); got.OK || !strings.Contains(got.Sentence, want) {
+			t.Errorf("the condition is %+v", got)
+		}
+		// The slot is free again.
+		h.conductor.schedule("ours", stageType, "")
+		time.Sleep(time.Minute)
+		if got := h.conductor.status("ours"); !ran || got != txn.TaskCompleted {
+			t.Errorf("the task after it is %s", got)
+		}
+	})
+}
+
+// handsOut hands out one attempt whatever it is asked for, up to most times.
+type handsOut struct {
+	*memoryConductor
+	task txn.Task
+	most int
+}
+
+func (c *handsOut) Poll(ctx context.Context, request txn.PollRequest) ([]txn.Task, error) {
+	_, err := c.memoryConductor.Poll(ctx, request)
+	if len(c.made("Poll")) > c.most {
+		return nil, err
+	}
+	return []txn.Task{c.task}, err
+}
+
+// A server that hands out again and again what is nobody's is not asked as fast as
+// it answers.
+func TestStaleTasksAreNotAskedForAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		definition := stageDefinition()
+		server := &handsOut{h.conductor, txn.Task{ID: "t", Workflow: "w", Type: stageType, Status: txn.TaskInProgress, Worker: theWorker, Definition: &definition}, 1000}
+		h.stage(func(ctx context.Context, a *Attempt) (map[string]any, error) { return nil, a.Current(ctx) }, func(o *Options) { o.Conductor = server })
+		time.Sleep(10 * time.Minute)
+		if polls := len(h.conductor.made("Poll")); polls < 60 || polls > 300 {
+			t.Errorf("%d polls in ten minutes", polls)
+		}
+		if updates := h.conductor.updates("t"); len(updates) != 0 {
+			t.Errorf("updates %+v", updates)
+		}
+	})
+}
