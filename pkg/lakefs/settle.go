@@ -18,6 +18,8 @@ type Settling struct{ *Client }
 const (
 	settleFirst = 200 * time.Millisecond
 	settleLast  = 1600 * time.Millisecond
+	// mostCommits is above how often a commit is sent, with these pauses between.
+	mostCommits = 8
 )
 
 // CreateBranch is Client.CreateBranch, settled: a branch that is there and stands
@@ -121,9 +123,10 @@ func (s Settling) landed(ctx context.Context, repo txn.Repository, branch txn.Br
 
 // first is the first of several commits of this execution and phase, one on top
 // of the other. Where its parents cannot be read, the caller, who looks at them
-// too, has the commit itself.
+// too, has the commit itself. It goes no further down than commits were sent: a
+// commit that says that it is its own parent has no first one.
 func (s Settling) first(ctx context.Context, repo txn.Repository, commit txn.Commit, want txn.Record) txn.Commit {
-	for len(commit.Parents) == 1 {
+	for below := 0; below < mostCommits && len(commit.Parents) == 1; below++ {
 		parent, err := s.Commit(ctx, repo, commit.Parents[0])
 		if err != nil || !of(parent, want) {
 			break

@@ -1,8 +1,12 @@
 package lakefs_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,3 +208,44 @@ func TestOfTwoCommitsTheFirstCounts(t *testing.T) {
 		}
 	}
 }
+
+// A commit that says that it is its own parent is looked at a few times, and is
+// then what the caller refuses.
+func TestACommitThatIsItsOwnParent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newSettleBench(t, "/commits", fault.Lost())
+		makeBranch(t, b)
+		lakefstest.Put(t, b.plain, b.repo, staging, map[string]string{"b": "2"})
+		reads := 0
+		liar := roundTripper(func(r *http.Request) (*http.Response, error) {
+			response, err := b.wire.RoundTrip(r)
+			if err != nil || !strings.Contains(r.URL.Path, "/commits/") {
+				return response, err
+			}
+			if reads++; reads > 1000 {
+				return nil, errors.New("it does not end")
+			}
+			var commit map[string]any
+			if err := json.NewDecoder(response.Body).Decode(&commit); err != nil {
+				return nil, err
+			}
+			commit["parents"] = []any{commit["id"]}
+			raw, err := json.Marshal(commit)
+			response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+			return response, err
+		})
+		client, err := lakefs.New(lakefstest.NewServer().Config(), liar)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit, err := lakefs.Settling{Client: client}.CreateCommit(t.Context(), b.repo, staging, "try", b.tryRecord())
+		if err != nil || reads > 20 || commit.Parents[0] != commit.ID {
+			t.Errorf("%d reads, %+v, %v", reads, commit, err)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
