@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test test-conductor race bench model faults crash roundtrip page check-deploy test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test test-conductor race bench model faults crash soak roundtrip page check-deploy test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine. Within a package most tests wait for a
@@ -38,6 +38,10 @@ faults: deps ## each request of a chain meets each fault, on the real servers; S
 
 crash: deps ## the worker is killed before and after each request of a chain; SEED=N, ONLY=REGEXP
 	go run ./e2e/stack/with-stack -- go run ./e2e/faults -crash $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
+
+soak: ## a fleet publishes while a nemesis breaks what it can; DURATION=20m, SEED=N
+	@e2e/stack/deps.sh soak
+	go run ./e2e/soak $(if $(DURATION),-duration $(DURATION)) $(if $(SEED),-seed $(SEED))
 
 model: ## every order of the calls of several actors, within bounds; REPLAY=FILE goes one schedule
 	go test -c -o bin/model.test ./e2e/model

@@ -24,7 +24,8 @@
 // and exit code 1 for anything else, when nothing was published, and when a fault
 // never met a request: then nothing was tested.
 //
-// -soft leaves the hard fence out, and -blind shows the publish workers every
-// confirm commit as standing on the head that it expected: their parent check then
-// holds whatever happened. Each must be found.
+// -soft leaves the hard fence out, and all that the nemesis does then is to have
+// merges land late, which is what the fence is for: there must be violations. -blind
+// shows the publish workers every confirm commit as standing on the head that it
+// expected, so that their parent check sees nothing.
 package main

@@ -35,15 +35,25 @@ type nemesis struct {
 const betweenRestarts = 50 * time.Second
 
 func (n *nemesis) run(ctx context.Context) {
-	n.armed = map[*fault.Hold]string{}
 	var mending sync.WaitGroup
 	defer mending.Wait()
 	busy := map[*fleet.Member]bool{}
 	restarted := time.Now()
-	for pause(ctx, time.Duration(300+n.random.IntN(1500))*time.Millisecond) {
+	for pause(ctx, time.Duration(100+n.random.IntN(700))*time.Millisecond) {
 		if len(n.servers.restarted) > 0 && time.Since(restarted) > betweenRestarts {
 			n.restart(ctx, n.servers.restarted[n.random.IntN(len(n.servers.restarted))])
 			restarted = time.Now()
+			continue
+		}
+		if n.soft {
+			// What the fence is for, and nothing else: when it lands, the next attempt
+			// has published.
+			for _, m := range n.members {
+				if m.Worker == fleet.Publish && !n.waits() {
+					n.strike(m, fault.Late(6*time.Second))
+				}
+			}
+			pause(ctx, 2*time.Second)
 			continue
 		}
 		i := n.random.IntN(len(n.members))
@@ -91,20 +101,31 @@ func (n *nemesis) run(ctx context.Context) {
 	}
 }
 
+// unknowing are the faults that leave a worker without an answer, while the server
+// acts: at once, or when the next attempt is at work.
+var unknowing = []fault.Fault{fault.Lost(), fault.Late(time.Second), fault.Late(4 * time.Second), fault.Late(7 * time.Second)}
+
 // arm aims a fault at one of the next requests of a worker to a server, whatever it
-// is; some of them at merges, which is where it hurts most.
+// is; of a publish worker most often at its next merge, which is where it hurts.
 func (n *nemesis) arm(m *fleet.Member) {
-	all := append(fault.All(), fault.Late(4*time.Second))
-	f := all[n.random.IntN(len(all))]
-	match := fault.Match{Nth: 1 + n.random.IntN(3)}
+	if m.Worker == fleet.Publish && n.random.IntN(3) > 0 {
+		n.strike(m, unknowing[n.random.IntN(len(unknowing))])
+		return
+	}
+	all := fault.All()
 	proxy, to := m.Conductor, "conductor"
 	if n.random.IntN(2) == 0 {
 		proxy, to = m.LakeFS, "lakefs"
 	}
-	if m.Worker == fleet.Publish && n.random.IntN(2) == 0 {
-		proxy, to = m.LakeFS, "merge"
-		match = fault.Match{Method: http.MethodPost, Path: "/merge/"}
-	}
+	n.aim(m, proxy, to, fault.Match{Nth: 1 + n.random.IntN(3)}, all[n.random.IntN(len(all))])
+}
+
+// strike is a fault for the next merge of a publish worker.
+func (n *nemesis) strike(m *fleet.Member, f fault.Fault) {
+	n.aim(m, m.LakeFS, "a merge", fault.Match{Method: http.MethodPost, Path: "/merge/"}, f)
+}
+
+func (n *nemesis) aim(m *fleet.Member, proxy *fault.Proxy, to string, match fault.Match, f fault.Fault) {
 	hold := proxy.Arm(match, f)
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
 	"perago/pkg/credential"
+	"perago/pkg/fault"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
@@ -212,7 +213,7 @@ func (s *soak) run(ctx context.Context) (*verdict, error) {
 	leaks := &leaks{soak: s}
 	helpers.Go(func() { leaks.watch(resting) })
 
-	nemesis := &nemesis{soak: s, random: s.random("nemesis")}
+	nemesis := &nemesis{soak: s, random: s.random("nemesis"), armed: map[*fault.Hold]string{}}
 	over := time.Now().Add(s.duration)
 	var strife, drivers sync.WaitGroup
 	striving, calm := context.WithCancel(ctx)
@@ -237,7 +238,7 @@ func (s *soak) run(ctx context.Context) (*verdict, error) {
 		}
 	}()
 	strife.Wait()
-	fmt.Fprintln(s.log, "soak: the nemesis has stopped; what runs comes to its end")
+	fmt.Fprintf(s.log, "soak: the nemesis has stopped; what runs comes to its end, and these faults still wait for a request: %v\n", nemesis.unmet())
 	drivers.Wait()
 	rest()
 	helpers.Wait()
@@ -301,12 +302,6 @@ func (c *counter) String() string {
 		words = append(words, fmt.Sprintf("%s %d", name, c.counts[name]))
 	}
 	return strings.Join(words, ", ")
-}
-
-func (c *counter) of(name string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.counts[name]
 }
 
 // wait asks until the condition holds.
