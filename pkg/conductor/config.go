@@ -69,7 +69,7 @@ func checkServerURL(raw string) error {
 		return errors.New("names no host")
 	case address.User != nil:
 		return errors.New("must not hold a user or password; use CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET")
-	case address.RawQuery != "" || address.Fragment != "" || address.ForceQuery:
+	case address.RawQuery != "" || address.ForceQuery || strings.Contains(raw, "#"):
 		return errors.New("must end with the path: no ? and no #")
 	}
 	return nil
