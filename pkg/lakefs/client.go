@@ -44,7 +44,7 @@ func New(cfg Config, transport http.RoundTripper) (*Client, error) {
 		transport = defaultTransport()
 	}
 	client := &http.Client{
-		Transport: transport,
+		Transport: patient{transport},
 		// A redirect would send a second request, and the key to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -68,7 +68,7 @@ func NewPresigned(client Settling, transport http.RoundTripper, changed func(dir
 	return &Presigned{
 		Settling: client,
 		store: &http.Client{
-			Transport: transport,
+			Transport: patient{transport},
 			// A redirect leads where lakeFS did not send us.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -303,7 +303,7 @@ func (p *Presigned) put(ctx context.Context, at address, body *content) (sum str
 		return "", &putFailure{
 			ServerError: at.failed(0, withoutURL(err).Error(), err),
 			// What could not be connected has not been sent, and lakeFS may be able to.
-			passing: !notConnected(err) && !untrusted(err),
+			passing: !notConnected(err) && !untrusted(err) && !errors.Is(err, errSilent),
 		}
 	}
 	defer response.Body.Close()

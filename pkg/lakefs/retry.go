@@ -52,8 +52,8 @@ func mayRepeat(ctx context.Context, response *http.Response, err error) (bool, e
 		case errors.As(err, &failed):
 			// A success whose body was cut or was not lakeFS's. A refusal comes
 			// here as well and stands.
-			return errors.Is(failed, txn.ErrRetryable) && failed.Status < 300 && !errors.Is(failed, errTooLarge), nil
-		case c.localFault() != nil, untrusted(err):
+			return errors.Is(failed, txn.ErrRetryable) && failed.Status < 300 && !errors.Is(failed, errTooLarge) && !errors.Is(failed, errSilent), nil
+		case c.localFault() != nil, untrusted(err), errors.Is(err, errSilent):
 			return false, nil
 		}
 		c.last = c.noAnswer(err)
