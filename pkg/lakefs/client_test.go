@@ -149,7 +149,7 @@ var calls = []struct {
 		return err
 	}},
 	{importStatus, `{"completed":true,"update_time":"2026-03-01T00:00:00Z","commit":` + commitJSON("a", "b") + `}`, 200, func(ctx context.Context, c *Client) error {
-		_, err := c.imported(ctx, repo, main, "i")
+		_, _, err := c.importStatus(ctx, repo, main, "i")
 		return err
 	}},
 	{getProtection, `[]`, 200, func(ctx context.Context, c *Client) error {

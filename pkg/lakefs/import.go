@@ -1,10 +1,12 @@
 package lakefs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/treeverse/lakefs/pkg/api/apigen"
@@ -12,12 +14,15 @@ import (
 	"perago/pkg/txn"
 )
 
-// The pauses between the reads of an import's status: the first, and the last,
-// which it doubles up to. lakeFS renews the status every second while it works,
-// so one that stands still for importStalls is of an import that died.
+// How an import is waited for. Its commit is on the branch at once when it is done,
+// but lakeFS renews the status only every second: so the branch is looked at after
+// an eighth of the time that the import has taken, within importOften and
+// importSeldom, and the status, which alone tells of a failure, every importRenews.
+// A status that stands still for importStalls is of an import that died.
 const (
-	importFirst  = 100 * time.Millisecond
-	importLast   = time.Second
+	importOften  = 25 * time.Millisecond
+	importSeldom = time.Second
+	importRenews = time.Second
 	importStalls = 2 * time.Minute
 )
 
@@ -38,11 +43,15 @@ func (c *Client) Import(ctx context.Context, repo txn.Repository, branch txn.Bra
 	if destination == "" || destination[len(destination)-1] != '/' {
 		return txn.Commit{}, fmt.Errorf("import into %q: not a prefix that ends in a slash: %w", destination, txn.ErrRefused)
 	}
+	before, err := c.Head(ctx, repo, branch)
+	if err != nil {
+		return txn.Commit{}, fmt.Errorf("import %s: %w", source, err)
+	}
 	id, err := c.startImport(ctx, repo, branch, source, destination, message, metadata)
 	if err != nil {
 		return txn.Commit{}, fmt.Errorf("import %s: %w", source, err)
 	}
-	commit, err := c.imported(ctx, repo, branch, id)
+	commit, err := c.imported(ctx, repo, branch, before, metadata, id)
 	if err != nil {
 		return txn.Commit{}, fmt.Errorf("import %s: %w", source, err)
 	}
@@ -69,8 +78,64 @@ func (c *Client) startImport(ctx context.Context, repo txn.Repository, branch tx
 	return id, err
 }
 
-// imported waits for an import that has been started.
-func (c *Client) imported(ctx context.Context, repo txn.Repository, branch txn.Branch, id string) (txn.Commit, error) {
+// imported waits for an import that has been started, until its commit stands on the
+// branch or its status says what became of it.
+func (c *Client) imported(ctx context.Context, repo txn.Repository, branch txn.Branch, before txn.CommitID, metadata map[string]string, id string) (txn.Commit, error) {
+	began := time.Now()
+	looked, renewed, renewal := began, began, ""
+	for {
+		if commit := c.landed(ctx, repo, branch, before, metadata); commit != nil {
+			return *commit, nil
+		}
+		if time.Since(looked) >= importRenews {
+			looked = time.Now()
+			now, one, err := c.importStatus(ctx, repo, branch, id)
+			switch {
+			case err != nil:
+				return txn.Commit{}, err
+			case now.failure != "":
+				return txn.Commit{}, one.failed(http.StatusOK, txn.ErrRefused, nil, now.failure, "", nil)
+			case now.commit != nil:
+				return *now.commit, nil
+			}
+			if now.renewal != renewal {
+				renewed, renewal = time.Now(), now.renewal
+			} else if time.Since(renewed) > importStalls {
+				return txn.Commit{}, one.failed(http.StatusOK, txn.ErrRetryable, nil, "the import has not gone on for "+importStalls.String(), "was lakeFS restarted?", nil)
+			}
+		}
+		if !wait(ctx, min(max(time.Since(began)/8, importOften), importSeldom)) {
+			return txn.Commit{}, context.Cause(ctx)
+		}
+	}
+}
+
+// landed is the import's commit when it is the head of its branch, which nobody else
+// writes; nil when it is not, or cannot be read: then the status has the word.
+func (c *Client) landed(ctx context.Context, repo txn.Repository, branch txn.Branch, before txn.CommitID, metadata map[string]string) *txn.Commit {
+	head, err := c.Head(ctx, repo, branch)
+	if err != nil || head == before {
+		return nil
+	}
+	commit, err := c.Commit(ctx, repo, head)
+	if err != nil || !slices.Equal(commit.Parents, []txn.CommitID{before}) {
+		return nil
+	}
+	for key, value := range metadata {
+		if commit.Metadata[key] != value {
+			return nil
+		}
+	}
+	return &commit
+}
+
+// importState is what a status says: nothing yet, a failure or a commit.
+type importState struct {
+	renewal, failure string
+	commit           *txn.Commit
+}
+
+func (c *Client) importStatus(ctx context.Context, repo txn.Repository, branch txn.Branch, id string) (now importState, one *call, err error) {
 	type status struct {
 		Completed  bool   `json:"completed"`
 		UpdateTime string `json:"update_time"`
@@ -79,46 +144,26 @@ func (c *Client) imported(ctx context.Context, repo txn.Repository, branch txn.B
 		} `json:"error"`
 		Commit *commitRecord `json:"commit"`
 	}
-	renewed, renewal := time.Now(), ""
-	for pause := importFirst; ; pause = min(2*pause, importLast) {
-		var commit *txn.Commit
-		one := &call{operation: importStatus, want: http.StatusOK}
-		var now status
-		one.decode = asJSON(func(s status) error {
-			now = s
-			switch {
-			case s.Error != nil:
-				return nil
-			case !s.Completed:
-				if s.UpdateTime == "" {
-					return errors.New("an import without a state")
-				}
-				return nil
-			case s.Commit == nil:
-				return errors.New("a completed import without a commit")
-			}
-			made, err := s.Commit.commit()
-			commit = &made
-			return err
-		})
-		err := c.do(ctx, one, func(ctx context.Context) (*http.Response, error) {
-			return c.api.ImportStatus(ctx, string(repo), string(branch), &apigen.ImportStatusParams{Id: id})
-		})
+	one = &call{operation: importStatus, want: http.StatusOK, decode: asJSON(func(s status) error {
+		now = importState{renewal: s.UpdateTime}
 		switch {
-		case err != nil:
-			return txn.Commit{}, err
-		case now.Error != nil:
-			return txn.Commit{}, one.failed(http.StatusOK, txn.ErrRefused, nil, now.Error.Message, "", nil)
-		case commit != nil:
-			return *commit, nil
+		case s.Error != nil:
+			now.failure = cmp.Or(s.Error.Message, "no reason given")
+			return nil
+		case !s.Completed:
+			if s.UpdateTime == "" {
+				return errors.New("an import without a state")
+			}
+			return nil
+		case s.Commit == nil:
+			return errors.New("a completed import without a commit")
 		}
-		if now.UpdateTime != renewal {
-			renewed, renewal = time.Now(), now.UpdateTime
-		} else if time.Since(renewed) > importStalls {
-			return txn.Commit{}, one.failed(http.StatusOK, txn.ErrRetryable, nil, "the import has not gone on for "+importStalls.String(), "was lakeFS restarted?", nil)
-		}
-		if !wait(ctx, pause) {
-			return txn.Commit{}, context.Cause(ctx)
-		}
-	}
+		made, err := s.Commit.commit()
+		now.commit = &made
+		return err
+	})}
+	err = c.do(ctx, one, func(ctx context.Context) (*http.Response, error) {
+		return c.api.ImportStatus(ctx, string(repo), string(branch), &apigen.ImportStatusParams{Id: id})
+	})
+	return now, one, err
 }
