@@ -210,7 +210,7 @@ func looksLikeHTML(header http.Header, body []byte) bool {
 
 // clip makes one line of a text and bounds it, cut at a rune boundary.
 func clip(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
+	text = txn.OneLine(text)
 	if len(text) <= maxMessage {
 		return text
 	}

@@ -26,9 +26,9 @@ const forbiddenHint = "the key lacks the permission, or a branch protection rule
 // failed is the one place where a *txn.ServerError is made.
 func (c *call) failed(status int, class, kind error, message, hint string, cause error) *txn.ServerError {
 	return &txn.ServerError{
-		Server: "lakeFS", Method: c.method, Path: c.sender.redact.text(c.path), Status: status,
+		Server: "lakeFS", Method: c.method, Path: cut(c.sender.redact.text(c.path)), Status: status,
 		Class: class, Kind: kind,
-		Message: cut(c.sender.redact.text(strings.TrimSpace(message))),
+		Message: cut(c.sender.redact.text(message)),
 		Hint:    c.sender.redact.text(hint),
 		Cause:   c.sender.redact.error(cause),
 	}
@@ -244,8 +244,10 @@ func (c *call) definite(status int, kind error) bool {
 	return status/100 == 4 && !passing(status)
 }
 
-// cut bounds a text at a rune's boundary.
+// cut makes one line of a text, which may be anything, and bounds it at a rune's
+// boundary.
 func cut(text string) string {
+	text = txn.OneLine(text)
 	if len(text) <= longestMessage {
 		return text
 	}

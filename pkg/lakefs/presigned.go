@@ -338,7 +338,10 @@ func (p *Presigned) put(ctx context.Context, at address, body *content) (sum str
 // failed makes the error of a try. The branch is ours alone, so each may be made
 // again.
 func (at address) failed(status int, message string, cause error) *txn.ServerError {
-	hidden := redactor{at.url.RawQuery}
+	var hidden redactor
+	if at.url.RawQuery != "" {
+		hidden = redactor{at.url.RawQuery}
+	}
 	for _, values := range at.url.Query() {
 		for _, value := range values {
 			// Shorter ones are no secrets, and words of the message.

@@ -36,20 +36,24 @@ func ResultOf(err error) Result {
 // DefaultReasonLength is the limit of a reason in characters.
 const DefaultReasonLength = 500
 
-// Reason makes one line of an error for Conductor's reasonForIncompletion: line
-// breaks and other control characters become spaces (a NUL in it, from the message
-// of a hook, is more than Conductor's PostgreSQL takes), secrets become [redacted],
-// and the whole is at most limit characters, cut between runes.
+// Reason makes one line of an error for Conductor's reasonForIncompletion (OneLine),
+// in which secrets are [redacted], at most limit characters long, cut between runes.
 func Reason(err error, limit int, secrets ...string) string {
-	text := Redact(err.Error(), secrets...)
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "�"), func(r rune) bool {
-		return unicode.IsSpace(r) || unicode.IsControl(r)
-	}), " ")
+	text := OneLine(Redact(err.Error(), secrets...))
 	if limit <= 0 || utf8.RuneCountInString(text) <= limit {
 		return text
 	}
 	runes := []rune(text)
 	return string(runes[:limit-1]) + "…"
+}
+
+// OneLine makes one line of a text that came from outside: line breaks and other
+// control characters become spaces, and what is not UTF-8 a replacement character.
+// A NUL, as a hook's message may hold, is more than Conductor's PostgreSQL takes.
+func OneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r)
+	}), " ")
 }
 
 // Redact replaces every secret in a text.
