@@ -125,7 +125,7 @@ func TestDiff(t *testing.T) {
 			var hashed atomic.Int32
 			hash := func(ctx context.Context, entry Entry) (string, error) {
 				hashed.Add(1)
-				return Hash(ctx, root, "w", entry)
+				return testReader(t, root, "w").Hash(ctx, entry)
 			}
 			plan, err := Diff(t.Context(), c.prefix, scan(t, root, "w"), Objects(c.remote), hash, 2)
 			if err != nil {
@@ -164,7 +164,7 @@ func TestDiffRefusesWhatCannotBePublished(t *testing.T) {
 			mkdir(t, filepath.Join(base, "d"))
 			write(t, filepath.Join(base, "d", c.file), "1")
 			never := func(func(txn.Object, error) bool) { t.Error("the listing was read") }
-			_, err := Diff(t.Context(), c.prefix, scan(t, root, "d"), never, Hasher(root, "d"), 2)
+			_, err := Diff(t.Context(), c.prefix, scan(t, root, "d"), never, testReader(t, root, "d").Hash, 2)
 			var refused *UnrepresentableError
 			if !errors.As(err, &refused) || refused.Path != c.file || !isTerminal(err) {
 				t.Fatalf("got %v", err)
@@ -175,7 +175,7 @@ func TestDiffRefusesWhatCannotBePublished(t *testing.T) {
 		t.Parallel()
 		root, base := newRoot(t)
 		write(t, filepath.Join(base, "d", strings.Repeat("d/", 510)+"12"), "1")
-		if _, err := Diff(t.Context(), "w/", scan(t, root, "d"), Objects(nil), Hasher(root, "d"), 2); err != nil {
+		if _, err := Diff(t.Context(), "w/", scan(t, root, "d"), Objects(nil), testReader(t, root, "d").Hash, 2); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -196,7 +196,7 @@ func TestDiffRefusesAListingItCannotTrust(t *testing.T) {
 			t.Parallel()
 			root, base := newRoot(t)
 			write(t, filepath.Join(base, "d/a"), "1")
-			plan, err := Diff(t.Context(), "w/", scan(t, root, "d"), remote, Hasher(root, "d"), 2)
+			plan, err := Diff(t.Context(), "w/", scan(t, root, "d"), remote, testReader(t, root, "d").Hash, 2)
 			if err == nil || !plan.Empty() {
 				t.Errorf("got %v, %v", plan, err)
 			}
@@ -289,7 +289,7 @@ func TestDiffEndsWithItsContext(t *testing.T) {
 	write(t, filepath.Join(base, "d/a"), "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Diff(ctx, "w/", scan(t, root, "d"), Objects([]txn.Object{plain("w/a", "1")}), Hasher(root, "d"), 2)
+	_, err := Diff(ctx, "w/", scan(t, root, "d"), Objects([]txn.Object{plain("w/a", "1")}), testReader(t, root, "d").Hash, 2)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -336,7 +336,7 @@ func TestDiffAppliedGivesTheLocalTree(t *testing.T) {
 			rt.Fatal(err)
 		}
 		sorted := slices.SortedFunc(maps.Values(objects), func(a, b txn.Object) int { return cmp.Compare(a.Path, b.Path) })
-		plan, err := Diff(t.Context(), prefix, entries, Objects(sorted), Hasher(root, filepath.Base(directory)), 3)
+		plan, err := Diff(t.Context(), prefix, entries, Objects(sorted), testReader(t, root, filepath.Base(directory)).Hash, 3)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sync"
 	"syscall"
 )
 
@@ -21,16 +22,92 @@ type File struct {
 	left  int64
 }
 
-// Open opens the file of an entry that Scan found in this directory of this
-// root, for streaming. It fails with a *ChangedError when the path no longer
-// leads to the same file with the same size and modification time, and never
-// waits on a FIFO. The file can be opened again for each try of an upload.
-func Open(root *os.Root, directory string, entry Entry) (*File, error) {
+// Reader opens the files of a directory that Scan has scanned. Files come in the
+// order of their paths, so it keeps the directory of the latest one open: going down
+// from the root to each file anew is most of what reading a small file costs. It may
+// be used by many goroutines at once.
+type Reader struct {
+	root      *os.Root
+	directory string
+
+	mu     sync.Mutex
+	latest *parent
+}
+
+// parent is an open directory, which is closed when it is not the latest any more
+// and nobody looks for a file in it.
+type parent struct {
+	*os.Root
+	path   string
+	users  int
+	passed bool
+}
+
+// NewReader is for the entries that Scan found in this directory of this root.
+func NewReader(root *os.Root, directory string) *Reader {
+	return &Reader{root: root, directory: directory}
+}
+
+// Close closes the directory that is kept open. Files that are open stay so.
+func (r *Reader) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pass()
+}
+
+// pass ends the latest directory's being so; the lock is held.
+func (r *Reader) pass() {
+	if r.latest == nil {
+		return
+	}
+	r.latest.passed = true
+	if r.latest.users == 0 {
+		r.latest.Close()
+	}
+	r.latest = nil
+}
+
+// enter gives the directory of a path below the scanned one; leave ends its use.
+func (r *Reader) enter(below string) (*parent, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest == nil || r.latest.path != below {
+		// With "/." it is opened as a directory or not at all, and nothing waits on a
+		// FIFO that took its place.
+		opened, err := r.root.OpenRoot(path.Join(r.directory, below) + "/.")
+		if err != nil {
+			return nil, err
+		}
+		r.pass()
+		r.latest = &parent{Root: opened, path: below}
+	}
+	r.latest.users++
+	return r.latest, nil
+}
+
+func (r *Reader) leave(p *parent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.users--; p.users == 0 && p.passed {
+		p.Close()
+	}
+}
+
+// Open opens the file of an entry for streaming. It fails with a *ChangedError when
+// the path no longer leads to the same file with the same size and modification
+// time, and never waits on a FIFO. The file can be opened again for each try of an
+// upload.
+func (r *Reader) Open(entry Entry) (*File, error) {
 	if entry.info == nil {
 		return nil, fmt.Errorf("open %q: the entry comes from no scan", entry.Path)
 	}
-	name := path.Join(directory, entry.Path)
-	info, err := root.Lstat(name)
+	below, name := path.Split(entry.Path)
+	parent, err := r.enter(path.Clean(below))
+	if err != nil {
+		return nil, notAsSeen(entry.Path, err)
+	}
+	defer r.leave(parent)
+	info, err := parent.Lstat(name)
 	if err != nil {
 		return nil, notAsSeen(entry.Path, err)
 	}
@@ -39,7 +116,7 @@ func Open(root *os.Root, directory string, entry Entry) (*File, error) {
 	if err := entry.same(info); err != nil {
 		return nil, err
 	}
-	return openSame(root, name, entry)
+	return openSame(parent.Root, name, entry)
 }
 
 // openSame opens what may have been replaced since it was looked at.
@@ -61,8 +138,11 @@ func openSame(root *os.Root, name string, entry Entry) (*File, error) {
 // Read reads the next bytes of the file, up to the size that was scanned.
 func (f *File) Read(p []byte) (int, error) {
 	if f.left == 0 {
-		if err := f.verify(); err != nil {
-			return 0, err
+		// What has bytes was looked at with the last of them.
+		if f.entry.Size == 0 {
+			if err := f.verify(); err != nil {
+				return 0, err
+			}
 		}
 		return 0, io.EOF
 	}
@@ -110,16 +190,11 @@ func (e Entry) same(now fs.FileInfo) error {
 // HashFunc gives the MD5 of an entry's content as 32 lower-case hex digits.
 type HashFunc func(context.Context, Entry) (string, error)
 
-// Hasher is Hash for the entries of one scanned directory.
-func Hasher(root *os.Root, directory string) HashFunc {
-	return func(ctx context.Context, entry Entry) (string, error) { return Hash(ctx, root, directory, entry) }
-}
-
 // Hash streams an entry's content through MD5, which is what lakeFS keeps as the
 // checksum of an upload, and gives 32 lower-case hex digits. The errors are
 // those of Open and of reading, and ctx.Err().
-func Hash(ctx context.Context, root *os.Root, directory string, entry Entry) (string, error) {
-	file, err := Open(root, directory, entry)
+func (r *Reader) Hash(ctx context.Context, entry Entry) (string, error) {
+	file, err := r.Open(entry)
 	if err != nil {
 		return "", err
 	}

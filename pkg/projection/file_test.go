@@ -7,10 +7,13 @@ import (
 	"crypto/md5"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -27,7 +30,7 @@ func TestOpenStreamsTheWholeFileEachTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			file, err := Open(root, "w", entry)
+			file, err := testReader(t, root, "w").Open(entry)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +43,7 @@ func TestOpenStreamsTheWholeFileEachTime(t *testing.T) {
 			}
 		}
 		sum := md5.Sum(want)
-		if got, err := Hasher(root, "w")(t.Context(), entry); err != nil || got != hex.EncodeToString(sum[:]) {
+		if got, err := testReader(t, root, "w").Hash(t.Context(), entry); err != nil || got != hex.EncodeToString(sum[:]) {
 			t.Errorf("%s: hash %q, %v", entry.Path, got, err)
 		}
 	}
@@ -65,14 +68,14 @@ func TestOpenRefusesAnotherFile(t *testing.T) {
 			t.Parallel()
 			root, base := newRoot(t)
 			entry := replaced(t, root, base, replace)
-			mustRefuse(t, entry, func() (*File, error) { return Open(root, "w", entry) })
+			mustRefuse(t, entry, func() (*File, error) { return testReader(t, root, "w").Open(entry) })
 		})
 	}
 	t.Run("link to itself moved", func(t *testing.T) {
 		t.Parallel()
 		root, base := newRoot(t)
 		entry := replaced(t, root, base, link("../kept", "w/a"))
-		mustRefuse(t, entry, func() (*File, error) { return Open(root, "w", entry) })
+		mustRefuse(t, entry, func() (*File, error) { return testReader(t, root, "w").Open(entry) })
 	})
 }
 
@@ -142,7 +145,7 @@ func TestOpenRefusesAFileWrittenSince(t *testing.T) {
 			write(t, file, "content")
 			entry := scan(t, root, "w")[0]
 			alter(t, file, entry)
-			mustRefuse(t, entry, func() (*File, error) { return Open(root, "w", entry) })
+			mustRefuse(t, entry, func() (*File, error) { return testReader(t, root, "w").Open(entry) })
 		})
 	}
 }
@@ -163,7 +166,7 @@ func TestReadRefusesAFileWrittenWhileOpen(t *testing.T) {
 			name := filepath.Join(base, "w/a")
 			write(t, name, "content")
 			entry := scan(t, root, "w")[0]
-			file, err := Open(root, "w", entry)
+			file, err := testReader(t, root, "w").Open(entry)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +186,7 @@ func TestReadRefusesAFileWrittenWhileOpen(t *testing.T) {
 			name := filepath.Join(base, "w/a")
 			write(t, name, "content")
 			entry := scan(t, root, "w")[0]
-			file, err := Open(root, "w", entry)
+			file, err := testReader(t, root, "w").Open(entry)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +201,7 @@ func TestReadRefusesAFileWrittenWhileOpen(t *testing.T) {
 		t.Parallel()
 		root, base := newRoot(t)
 		write(t, filepath.Join(base, "w/a"), "")
-		file, err := Open(root, "w", scan(t, root, "w")[0])
+		file, err := testReader(t, root, "w").Open(scan(t, root, "w")[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +218,7 @@ func TestOpenNeedsAScannedEntry(t *testing.T) {
 	root, base := newRoot(t)
 	write(t, filepath.Join(base, "w/a"), "x")
 	// Not a ChangedError: nothing in the directory is at fault.
-	if _, err := Open(root, "w", Entry{Path: "a", Size: 1}); err == nil || errors.As(err, new(*ChangedError)) {
+	if _, err := testReader(t, root, "w").Open(Entry{Path: "a", Size: 1}); err == nil || errors.As(err, new(*ChangedError)) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -226,7 +229,7 @@ func TestHashEndsWithItsContext(t *testing.T) {
 	write(t, filepath.Join(base, "w/a"), "x")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Hash(ctx, root, "w", scan(t, root, "w")[0]); !errors.Is(err, context.Canceled) {
+	if _, err := testReader(t, root, "w").Hash(ctx, scan(t, root, "w")[0]); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -263,4 +266,62 @@ func appendTo(t *testing.T, name, content string) {
 	if _, err := file.WriteString(content); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// testReader is a reader of a scanned directory, for the time of a test.
+func testReader(t *testing.T, root *os.Root, directory string) *Reader {
+	t.Helper()
+	r := NewReader(root, directory)
+	t.Cleanup(r.Close)
+	return r
+}
+
+// A reader opens one directory after the other, by many goroutines at once, and when
+// it is closed nothing of it is open any more.
+func TestReaderLeavesNothingOpen(t *testing.T) {
+	root, base := newRoot(t)
+	for d := range 20 {
+		for f := range 5 {
+			write(t, filepath.Join(base, "w", fmt.Sprint("d", d), fmt.Sprint("f", f)), fmt.Sprint(d, f))
+		}
+	}
+	write(t, filepath.Join(base, "w", "top"), "at the top")
+	entries := scan(t, root, "w")
+	before := descriptors(t)
+	r := NewReader(root, "w")
+	var reads sync.WaitGroup
+	for range 4 {
+		reads.Go(func() {
+			for _, i := range rand.Perm(len(entries)) {
+				file, err := r.Open(entries[i])
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				content, err := io.ReadAll(file)
+				if err != nil || int64(len(content)) != entries[i].Size {
+					t.Errorf("%s: %q, %v", entries[i].Path, content, err)
+				}
+				file.Close()
+			}
+		})
+	}
+	reads.Wait()
+	if open := descriptors(t); open > before+1 {
+		t.Errorf("%d descriptors are open, with one directory, and %d were before", open, before)
+	}
+	r.Close()
+	if open := descriptors(t); open != before {
+		t.Errorf("%d descriptors are open, and %d were before", open, before)
+	}
+}
+
+// descriptors is how many this process has open, the look itself aside.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	names, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(names)
 }

@@ -57,6 +57,8 @@ func (s *Stager) ByHand(ctx context.Context, hand Hand, attempt Attempt) (ByHand
 	if err != nil {
 		return ByHand{}, err
 	}
+	e.files = projection.NewReader(e.Root, e.directory)
+	defer e.files.Close()
 	entries, plan, violations, err := e.compare(ctx)
 	result := ByHand{Plan: plan, Violations: violations}
 	switch {

@@ -167,6 +167,8 @@ func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Resul
 
 // runDirectory is Try from the files of a directory.
 func (e *execution) runDirectory(ctx context.Context) (Result, error) {
+	e.files = projection.NewReader(e.Root, e.directory)
+	defer e.files.Close()
 	entries, plan, violations, err := e.compare(ctx)
 	if err != nil {
 		return Result{}, err
@@ -209,7 +211,7 @@ func (e *execution) compare(ctx context.Context) ([]projection.Entry, projection
 	}
 
 	end = e.attempt.Phase("compare")
-	plan, err := projection.Diff(ctx, e.input.Prefix, entries, remote, countedHashes(projection.Hasher(e.Root, e.directory), e.attempt), runtime.GOMAXPROCS(0))
+	plan, err := projection.Diff(ctx, e.input.Prefix, entries, remote, countedHashes(e.files.Hash, e.attempt), runtime.GOMAXPROCS(0))
 	end()
 	if err != nil {
 		return nil, none, nil, fmt.Errorf("compare %s with %s at %s: %w", e.input.Directory, e.input.Prefix, e.staged.InputRef.Short(), err)
@@ -255,6 +257,8 @@ type execution struct {
 	input      txn.StageInput
 	guardrails projection.Guardrails
 	directory  string
+	// files are the directory's.
+	files *projection.Reader
 	// comparesAll: the plan is wanted also where a guardrail does not hold.
 	comparesAll bool
 	// base is the input ref's commit.

@@ -63,7 +63,7 @@ func (e *execution) uploadOne(ctx context.Context, branch txn.Branch, entry proj
 	object, err := e.Lake.Upload(ctx, e.repository(), branch, e.input.Prefix.Key(entry.Path), txn.Content{
 		Size: entry.Size,
 		Open: func() (io.ReadCloser, error) {
-			file, err := projection.Open(e.Root, e.directory, entry)
+			file, err := e.files.Open(entry)
 			if err != nil {
 				return nil, err
 			}
