@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -37,11 +38,24 @@ func child(arguments []string) error {
 	ctx := context.Background()
 	switch j.Kind {
 	case "ours":
+		if j.Profile != "" {
+			file, err := os.Create(j.Profile)
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			if err := pprof.StartCPUProfile(file); err != nil {
+				return err
+			}
+			defer pprof.StopCPUProfile()
+		}
 		r, err := ours(ctx, servers, j)
 		if err != nil {
 			return err
 		}
 		return json.NewEncoder(os.Stdout).Encode(r)
+	case "import":
+		return bareImport(ctx, servers, j)
 	case "sequential", "floor":
 		if err := plain(ctx, servers, j); err != nil {
 			return err
@@ -110,6 +124,22 @@ func ours(ctx context.Context, servers stack.Servers, j job) (report, error) {
 	return report{
 		Commit: string(result.Staged.Commit), Objects: result.Staged.Added + result.Staged.Changed, Bytes: result.Staged.Bytes,
 	}, nil
+}
+
+// bareImport is the one call, and nothing of what staging does around it.
+func bareImport(ctx context.Context, servers stack.Servers, j job) error {
+	lake, err := newLake(servers)
+	if err != nil {
+		return err
+	}
+	source, err := txn.ParseImportSource("import", j.Import)
+	if err != nil {
+		return err
+	}
+	if _, err := lake.Import(ctx, txn.Repository(j.Repository), txn.Branch(j.Branch), source, txn.Prefix(j.Prefix), "imported", nil); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(report{})
 }
 
 // plain uploads every file of the directory and does nothing else. The sequential

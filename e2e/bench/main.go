@@ -66,6 +66,9 @@ type bench struct {
 	lakectl string
 	rclone  string
 	rounds  int
+	// profiles is where each staging of ours leaves a CPU profile; nowhere when it is
+	// empty.
+	profiles string
 	// dir holds the data; scale divides the sizes, for a quick look.
 	dir   string
 	scale int
@@ -78,6 +81,7 @@ func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
 	flags.StringVar(&b.rclone, "rclone", "rclone", "rclone's `file`; empty leaves it out")
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each contender runs")
 	flags.IntVar(&b.scale, "scale", 1, "divide the sizes by this: a quick look, not a result")
+	flags.StringVar(&b.profiles, "profile", "", "the `directory` for CPU profiles of what perago stages, for go tool pprof")
 	only := flags.String("only", "", "only the scenarios whose name matches this `regexp`")
 	dir := flags.String("dir", "", "where the data goes; a temporary directory when empty")
 	if err := flags.Parse(arguments); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -45,11 +46,13 @@ type job struct {
 	Prefix string
 	// Root and Directory are the workspace root and the files' directory below it.
 	Root, Directory string
-	// Import is an object-store prefix instead.
+	// Import is an object-store prefix in their place.
 	Import      string
 	Concurrency int
 	// Presigned lets uploads go to the object store itself.
 	Presigned bool
+	// Profile is the file for a CPU profile of ours; none when it is empty.
+	Profile string
 }
 
 // report is what a child of ours says.
@@ -61,6 +64,9 @@ type report struct {
 
 // self runs a job in a process of its own.
 func (b *bench) self(ctx context.Context, j job) (time.Duration, report, int64, error) {
+	if b.profiles != "" && j.Kind == "ours" {
+		j.Profile = filepath.Join(b.profiles, fmt.Sprintf("%s-%d.pprof", j.Repository, time.Now().UnixNano()))
+	}
 	raw, err := json.Marshal(j)
 	if err != nil {
 		return 0, report{}, 0, err

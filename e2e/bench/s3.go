@@ -81,7 +81,18 @@ func imported(ctx context.Context, b *bench, name string) error {
 			sent += r.Bytes
 			return took, err
 		}}
-		if err := b.compare(ctx, name, float64(count), "/s", importing, uploading); err != nil {
+		bare := contender{name: "bare import", run: func(ctx context.Context) (time.Duration, error) {
+			branch, err := u.branch(ctx, u.repository, u.first)
+			if err != nil {
+				return 0, err
+			}
+			took, _, _, err := u.self(ctx, job{
+				Kind: "import", Repository: string(u.repository), Branch: string(branch), Prefix: "data/",
+				Import: "s3://" + servers.Bucket + "/" + prefix,
+			})
+			return took, err
+		}}
+		if err := b.compare(ctx, name, float64(count), "/s", importing, uploading, bare); err != nil {
 			return err
 		}
 		fmt.Fprintf(b.out, "bench %s sent=%d\n", name, sent)
