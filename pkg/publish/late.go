@@ -2,23 +2,35 @@ package publish
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"perago/pkg/txn"
 )
 
-// lookAbove looks for late landings above a commit that has just been published
-// on the soft fence: a merge that an older attempt had sent may be there by now.
-// It never fails a landed publication, and cleanup looks again.
-func (e *execution) lookAbove(ctx context.Context, published txn.CommitID) {
+// lookAbove looks whether the branch holds a commit that a merge has just answered
+// with: a commit that is all that it should be may still stand beside it. Where the
+// branch cannot be read, lakeFS's word stands. Above the commit it looks for late
+// landings: a merge that an older attempt had sent may be there by now. They never
+// fail a landed publication, and cleanup looks again.
+func (e *execution) lookAbove(ctx context.Context, decision txn.PublishDecision, landed txn.CommitID) error {
 	defer e.attempt.Phase("late_landings")()
 	head, err := e.Lake.Head(ctx, e.step.Repository, e.step.Branch)
-	if err != nil || head == published {
-		return
+	if err != nil || head == landed {
+		return nil
 	}
-	if above, reached, err := e.Lake.History(ctx, e.step.Repository, head, published, txn.HistoryLimit); err == nil && reached {
-		e.reportLate(published, txn.LateLandings(e.step.Key, above))
+	above, reached, err := e.Lake.History(ctx, e.step.Repository, head, landed, txn.HistoryLimit)
+	switch {
+	case err != nil:
+		return nil
+	case !reached:
+		return &txn.InDoubtError{
+			Branch: e.step.Branch, ExpectedHead: decision.ExpectedHead, Why: fmt.Sprintf("the branch is at %s", head),
+			Cause: fmt.Errorf("lakeFS answered with %s, which the branch does not hold", landed),
+		}
 	}
+	e.reportLate(landed, txn.LateLandings(e.step.Key, above))
+	return nil
 }
 
 // reportLate tells of each late landing once, however often the branch is read.

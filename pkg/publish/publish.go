@@ -368,15 +368,15 @@ func (e *execution) verify(ctx context.Context, decision txn.PublishDecision, re
 	} else {
 		err = txn.CheckLanded(commit, e.wanted, record)
 	}
+	if err == nil {
+		err = e.lookAbove(reading, decision, landed)
+	}
 	publication := &txn.Publication{
 		Commit: landed, ExpectedHead: decision.ExpectedHead, Supersedes: decision.Supersedes,
 		Outcome: txn.OutcomePublished, Fence: e.fenceOf(reading, landed, record.SourceCommit),
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		publication.Outcome = outcomeOf(err)
-	case publication.Fence == txn.FenceSoft:
-		e.lookAbove(reading, landed)
 	}
 	return publication, err
 }

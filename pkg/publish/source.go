@@ -31,9 +31,14 @@ func (e *execution) source(ctx context.Context, decision txn.PublishDecision, us
 		return decision.ExpectedHead, nil
 	}
 	message := fmt.Sprintf("Source of %s, superseding %s", e.stage.ReferenceName, decision.Supersedes.Short())
-	commit, err := e.Lake.CommitTree(ctx, e.step.Repository, branch, cmp.Or(e.wanted.ID, e.wanted.Other), message, e.sourceRecord(branch))
+	made, err := e.Lake.CommitTree(ctx, e.step.Repository, branch, cmp.Or(e.wanted.ID, e.wanted.Other), message, e.sourceRecord(branch))
 	if err != nil {
 		return "", fmt.Errorf("commit %s: %w", branch, err)
+	}
+	// It will be merged by this id, so it is read by this id.
+	commit, err := e.Lake.Commit(ctx, e.step.Repository, made.ID)
+	if err != nil {
+		return "", fmt.Errorf("read the commit of %s: %w", branch, err)
 	}
 	return commit.ID, e.checkSource(branch, commit, decision.ExpectedHead)
 }
