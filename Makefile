@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test test-conductor race bench model faults crash soak roundtrip page check-deploy test-short lint vet staticcheck fmt-check
+.PHONY: help deps build demo demo-stop test test-conductor race bench model fuzz faults crash soak roundtrip page check-deploy test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine. Within a package most tests wait for a
@@ -46,6 +46,14 @@ soak: ## a fleet publishes while a nemesis breaks what it can; DURATION=20m, SEE
 model: ## every order of the calls of several actors, within bounds; REPLAY=FILE goes one schedule
 	go test -c -o bin/model.test ./e2e/model
 	cd e2e/model && ../../bin/model.test $(if $(REPLAY),-test.run '^TestReplay$$' -replay '$(abspath $(REPLAY))',-test.run '^(TestModel|TestProtections|TestKeptSchedules|TestTheModelIsTheMemoryServer)$$' -test.timeout 60m -full)
+
+fuzz: ## every fuzz target in turn, SECONDS of each (60)
+	@list=$$(go test -list '^Fuzz' ./pkg/...) || { echo "$$list"; exit 1; }; n=0; failed=0; \
+	for target in $$(echo "$$list" | awk '/^Fuzz/ { name[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2 ":" name[i]; n = 0 }'); do \
+		n=$$((n + 1)); \
+		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(or $(SECONDS),60)s -fuzzminimizetime 5s "$${target%:*}" || failed=$$((failed + 1)); \
+	done; \
+	echo "fuzz: $$n targets, $$failed failures"; [ $$n -gt 0 ] && [ $$failed -eq 0 ]
 
 bench: ## measure staging and publishing against other ways; ROUNDS=N, ONLY=REGEXP
 	@e2e/stack/deps.sh bench

@@ -78,6 +78,7 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(byte(i), uint16(400), "application/json", `{"message":"SECRET and TOKEN`+"\\u0000"+`","validationErrors":[{"path":"a","message":"b"}]}`, byte(0), `{"token":"TOKEN"}`)
 		f.Add(byte(i), uint16(304), "text/html", `<html>`, byte(255), ``)
 	}
+	f.Add(byte(0), uint16(100), "application/json", strings.Repeat("x", 1000), byte(255), `{"token":"TOKEN"}`)
 	f.Add(byte(7), uint16(304), "", `{"status":404,"message":"No such thing","instance":"host"}`, byte(0), `{"token":"TOKEN"}`)
 	f.Fuzz(func(t *testing.T, which byte, status uint16, contentType, body string, times byte, tokenBody string) {
 		c := calls[int(which)%len(calls)]
@@ -222,7 +223,7 @@ func errorOf[T any](_ T, err error) error { return err }
 func FuzzStatusStream(f *testing.F) {
 	for _, body := range []string{
 		`{"status":"RUNNING"}`, `{"input":{"status":"X"},"status":"RUNNING"}`, `{"a":"}\"status\":\"FAILED\",{","b":"\\","status":"TIMED_OUT"}`, `{"\u0073tatus":"FAILED"}`,
-		`{"status":null}`, `{"Status":"X"}`, `{"status":""}`, `[]`, `{"a":1`, `{"status":"RUNNING","and then`, `{"a":1]`, "{\"a\":\"\xff\",\"status\":\"\xff\"}",
+		`{"a":"\"","status":"RUNNING"}`, `{"status":null}`, `{"Status":"X"}`, `{"status":""}`, `[]`, `{"a":1`, `{"status":"RUNNING","and then`, `{"a":1]`, "{\"a\":\"\xff\",\"status\":\"\xff\"}",
 	} {
 		f.Add([]byte(body))
 	}

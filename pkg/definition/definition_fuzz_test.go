@@ -233,6 +233,7 @@ func FuzzMergeTimes(f *testing.F) {
 	f.Add([]byte(bucket + "0.5\"} 99\n" + bucket + "+Inf\"} 100\n"))
 	f.Add([]byte(bucket + "0.5\"} 9 1700000000\n" + bucket + "2.5\"} 100\n" + bucket + "+Inf\"} 1e2\n"))
 	f.Add([]byte(bucket + "NaN\"} NaN\n" + bucket + "-1\"} 100\n" + bucket + "+Inf\"} 1e99\n"))
+	f.Add([]byte(bucket + "-1\"} 100\n" + bucket + "+Inf\"} 100\n"))
 	f.Add([]byte(bucket + "1e9\"} 100\n" + bucket + "+Inf\"} 100\n"))
 	f.Add([]byte(bucket + "\n# HELP\n"))
 	f.Add([]byte(""))

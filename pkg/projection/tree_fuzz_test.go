@@ -104,6 +104,7 @@ func FuzzDiff(f *testing.F) {
 // words mean.
 func FuzzGuardrails(f *testing.F) {
 	f.Add(`[{"require_file": "a/b"}, {"require_dir": "a"}, {"forbid_glob": "**/*.tmp"}]`, "a/b\na/c.tmp\nd")
+	f.Add(`[{"forbid_glob": "a"}]`, "a/b\na/c")
 	f.Add(`[{"require_glob": {"pattern": "**/*.{csv,parquet}", "min": 2, "max": 3}}]`, "x.csv\ny/z.parquet\nw.txt")
 	f.Add(`[{"forbid_glob": "[a-"}, {"forbid_glob": "a\\"}, {"forbid_glob": "{a,{b}"}]`, "a")
 	f.Add(`[{"forbid_glob": "**/**/**/**/*a*a*a*a*a*b"}]`, strings.Repeat("a/", 40)+"aaaaaaaaaaaaaaaa")

@@ -22,6 +22,12 @@ func FuzzRecord(f *testing.F) {
 		}
 		f.Add(raw)
 	}
+	// One that this code has not written.
+	const commit = `"0000000000000000000000000000000000000000000000000000000000000001"`
+	f.Add([]byte(`{"perago.version":"1","perago.phase":"confirm","perago.logical_task_key":"w:train_stage:0","perago.workflow_id":"w","perago.task_id":"t","perago.retry_count":"7",
+		"perago.execution_id":"01890a5d-ac96-774b-bcce-b302099a8057","perago.input_ref":` + commit + `,"perago.target_branch":"main","perago.prefix":"/","perago.staging_branch":"",
+		"perago.staging_commit":` + commit + `,"perago.staging_execution_id":"01890a5d-ac96-774b-bcce-b302099a8058","perago.source_commit":` + commit + `,
+		"perago.expected_head":` + commit + `,"perago.supersedes":""}`))
 	f.Add([]byte(`{"perago.version": "2", "perago.phase": "confirm"}`))
 	f.Add([]byte(`{"perago.version": "1.9", "perago.phase": "con\nfirm"}`))
 	f.Add([]byte(`{"perago.version": "1", "perago.execution_id": "` + strings.Repeat("long", 2000) + `"}`))
@@ -62,6 +68,8 @@ func FuzzDecidePublish(f *testing.F) {
 	f.Add([]byte{1}, byte(0), []byte(`{}`))
 	f.Add([]byte{1, 4}, byte(0), []byte(`{}`))
 	f.Add([]byte{2, 1}, byte(1), []byte(`{}`))
+	f.Add([]byte{1, 2}, byte(0), []byte(`{}`))
+	f.Add([]byte{1, 0}, byte(0), []byte(`{}`))
 	f.Add([]byte{9, 3, 12}, byte(4), []byte(`{"perago.phase": "confirm"}`))
 	f.Add([]byte{7, 5, 6, 8, 10, 11}, byte(8), []byte(`{"perago.version": "2"}`))
 	f.Fuzz(func(t *testing.T, history []byte, flags byte, metadata []byte) {

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"path"
@@ -56,7 +57,7 @@ func wantFieldNamed(t *testing.T, raw []byte, err error, fields ...string) {
 }
 
 // again gives a checked input back as the document it could have come from.
-func again(t *testing.T, fields map[string]any) json.RawMessage {
+func again(t *testing.T, fields any) json.RawMessage {
 	t.Helper()
 	raw, err := json.Marshal(fields)
 	if err != nil {
@@ -93,6 +94,42 @@ func guardrailsAgain(list []Guardrail) []map[string]any {
 		}
 	}
 	return all
+}
+
+// wantGuardrails fails unless the guardrails are those of the text.
+func wantGuardrails(t *testing.T, raw []byte, got []Guardrail) {
+	t.Helper()
+	var text struct {
+		Guardrails []struct {
+			RequireGlob *struct {
+				Pattern  string
+				Min, Max *int
+			} `json:"require_glob"`
+			MaxRemoved *MaxRemoved `json:"max_removed"`
+			RequireDir string      `json:"require_dir"`
+		} `json:"guardrails"`
+	}
+	// Of a field that stands there twice the last one counts, whole.
+	var lastOfEach any
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&lastOfEach); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(again(t, lastOfEach), &text); err != nil || len(text.Guardrails) != len(got) {
+		t.Fatalf("%d guardrails of %d, %v", len(got), len(text.Guardrails), err)
+	}
+	for i, want := range text.Guardrails {
+		glob := want.RequireGlob
+		if glob != nil && glob.Min == nil {
+			glob.Min = new(int)
+			*glob.Min = 1
+		}
+		if diff := cmp.Diff(want.MaxRemoved, got[i].MaxRemoved); diff != "" || want.RequireDir != got[i].RequireDir || (glob == nil) != (got[i].RequireGlob == nil) ||
+			glob != nil && (glob.Pattern != got[i].RequireGlob.Pattern || *glob.Min != got[i].RequireGlob.Min || !cmp.Equal(glob.Max, got[i].RequireGlob.Max)) {
+			t.Fatalf("guardrail %d is %+v", i, got[i])
+		}
+	}
 }
 
 // wantWorkspace fails unless a checked workspace is what the client may be asked
@@ -157,6 +194,7 @@ func FuzzStageInput(f *testing.F) {
 func FuzzCheckoutInput(f *testing.F) {
 	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "models", "guardrails": [{"require_file": "x"}]}`))
 	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "/", "guardrails": [{"max_removed": {"count": 0}}]}`))
+	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "/", "guardrails": [{"require_glob": {"pattern": "*"}}, {"require_dir": "d"}, {"require_glob": {"pattern": "x", "min": 0, "max": 3}}]}`))
 	for _, seed := range stageSeeds {
 		f.Add([]byte(seed))
 	}
@@ -168,6 +206,7 @@ func FuzzCheckoutInput(f *testing.F) {
 		}
 		wantWorkspace(t, input.Workspace, everything)
 		wantPrefix(t, input.Prefix)
+		wantGuardrails(t, raw, input.Guardrails)
 		back, err := ParseCheckoutInput(again(t, map[string]any{
 			"workspace": input.Workspace, "prefix": input.Prefix, "guardrails": guardrailsAgain(input.Guardrails),
 		}), everything)
@@ -204,6 +243,13 @@ func addStaged(f *testing.F, more string) {
 	f.Add([]byte(`{"workspace": ` + workspaceText + `, "staged": ` + stagedText(f, func(s *Staged) {
 		s.ReadOnly, s.Commit, s.StagingBranch = true, s.InputRef, ""
 	}) + `}`))
+	for _, change := range []func(*Staged){
+		func(s *Staged) { s.Commit = s.InputRef }, func(s *Staged) { s.Execution = execution2 }, func(s *Staged) { s.RetryCount++ },
+		func(s *Staged) { s.Branch = "dev" }, func(s *Staged) { s.StagingBranch = "" }, func(s *Staged) { s.ReadOnly = true },
+	} {
+		f.Add([]byte(`{"workspace": ` + workspaceText + `, "staged": ` + stagedText(f, change) + `}`))
+	}
+	f.Add([]byte(`{"workspace": ` + workspaceText + `, "staged": ` + stagedText(f, func(*Staged) {}) + `, "workflow_id": "w"}`))
 	for _, seed := range []string{`{}`, `{"staged": null, "workspace": null}`, `{"staged": "${s.output.staged}"}`, `{"workflow_id": "w"}`, `{"workflow_id": null}`, `null`} {
 		f.Add([]byte(seed))
 	}
@@ -267,6 +313,13 @@ func FuzzCleanupInput(f *testing.F) {
 		if err != nil {
 			wantFieldNamed(t, raw, err, "workspace", "staged", "workflow_id")
 			return
+		}
+		var given struct {
+			Staged   *json.RawMessage `json:"staged"`
+			Workflow *string          `json:"workflow_id"`
+		}
+		if json.Unmarshal(raw, &given) == nil && given.Staged != nil && given.Workflow != nil && utf8.Valid(raw) {
+			t.Fatal("a step and a workflow are both given")
 		}
 		if input.Staged == nil {
 			if input.Workflow == "" && !strings.Contains(string(raw), "null") {

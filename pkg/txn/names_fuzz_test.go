@@ -86,6 +86,7 @@ func FuzzStagingName(f *testing.F) {
 	f.Add(string(NewStagingName("here", "no uuid", "k", 0, execution1).Branch()))
 	f.Add(string(ProbeBranch(execution1)))
 	f.Add("perago-staging-")
+	f.Add(strings.Replace(string(name.Branch()), "-r12-", "-r012-", 1))
 	f.Fuzz(func(t *testing.T, text string) {
 		name, err := ParseStagingName(Branch(text))
 		if err != nil {
@@ -161,6 +162,8 @@ func resolved(source ImportSource) (string, bool) {
 func FuzzAllowList(f *testing.F) {
 	f.Add("lake, other/dev-* ,", "lake", "main")
 	f.Add("*", "lake", "main")
+	f.Add("lake", "lake2", "main")
+	f.Add("lake/main", "lake", "main2")
 	f.Add("lake/[", "lake", "main")
 	f.Add("lake/[a-z]x\\", "lake", "ax")
 	f.Add("lake/*/x", "lake", "a/x")

@@ -11,6 +11,20 @@ import (
 	"perago/pkg/txn"
 )
 
+// stubborn is a secret that repeats what it cannot take.
+type stubborn struct{}
+
+func (stubborn) UnmarshalText(text []byte) error {
+	if strings.HasSuffix(string(text), "malformed") {
+		return errors.New("cannot take " + string(text))
+	}
+	return nil
+}
+
+type stubbornConfig struct {
+	Password *stubborn `env:"EXAMPLE_PASSWORD" desc:"Password of the example server"`
+}
+
 // FuzzEnvironment: any environment is a sound configuration, the same when it is read
 // again, or faults that each name a variable of it and hold no secret.
 func FuzzEnvironment(f *testing.F) {
@@ -28,7 +42,7 @@ func FuzzEnvironment(f *testing.F) {
 	f.Add(lines())
 	f.Add(lines("PERAGO_TASK_TYPES", "a,,b, ,", "PERAGO_DOMAINS", "NO_DOMAIN,x", "PERAGO_ALLOWED_REPOSITORIES", "*,"))
 	f.Add(lines("PERAGO_CONCURRENCY", "1e9", "PERAGO_POLL_INTERVAL", "-1ms", "PERAGO_LOG_LEVEL", "loud", "EXAMPLE_RATE", "NaN", "EXAMPLE_STRICT", "maybe"))
-	f.Add(lines("EXAMPLE_SECRET", "malformed", "EXAMPLE_TOKEN", "x", "EXAMPLE_TOKEN_FILE", "/dev/null", "EXAMPLE_KEY_FILE", "/"))
+	f.Add(lines("EXAMPLE_PASSWORD", "malformed", "EXAMPLE_TOKEN", "x", "EXAMPLE_TOKEN_FILE", "/dev/null", "EXAMPLE_KEY_FILE", "/"))
 	f.Add(lines("PERAGO_SHUTDOWN_GRACE", "1h0m1s", "PERAGO_CONDUCTOR_UI_URL", "http://u:p@h", "PERAGO_PPROF_ADDR", "0.0.0.0:1", "PERAGO_HTTP_ADDR", "x"))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -41,7 +55,7 @@ func FuzzEnvironment(f *testing.F) {
 			values[name] = value
 		}
 		const canary = "canary-"
-		for _, name := range []string{"EXAMPLE_SECRET", "EXAMPLE_TOKEN"} {
+		for _, name := range []string{"EXAMPLE_SECRET", "EXAMPLE_TOKEN", "EXAMPLE_PASSWORD"} {
 			if strings.Contains(text, canary) || values[name] == "" {
 				continue
 			}
@@ -49,14 +63,14 @@ func FuzzEnvironment(f *testing.F) {
 		}
 		var config Config
 		var example exampleConfig
-		secrets, err := ReadEnvironment(environment(values), &config, &example)
+		secrets, err := ReadEnvironment(environment(values), &config, &example, &stubbornConfig{})
 		if err != nil {
 			var faults *ConfigError
 			if !errors.As(err, &faults) || len(faults.Faults) == 0 {
 				t.Fatalf("%T: %v", err, err)
 			}
 			known := map[string]bool{}
-			for _, variable := range Variables(config, example) {
+			for _, variable := range Variables(config, example, stubbornConfig{}) {
 				known[variable.Name], known[variable.Name+"_FILE"] = true, variable.File
 			}
 			for _, fault := range faults.Faults {
