@@ -68,7 +68,7 @@ func (l *lane) clean(ctx context.Context, of flow) ([]request, error) {
 	var all []request
 	for _, w := range workers {
 		for _, s := range []server{toConductor, toLakeFS} {
-			all = append(all, requestsOf(of, w, s, l.fleet[w].proxies[s].Log())...)
+			all = append(all, requestsOf(of, w, s, l.fleet[w].proxy(s).Log())...)
 		}
 	}
 	return all, nil
@@ -106,7 +106,7 @@ func (l *lane) chain(ctx context.Context, of flow, p *planned) (got outcome, err
 	passes = append(passes, files(l.cases))
 
 	for _, m := range l.fleet {
-		if p != nil && m.worker == p.worker {
+		if p != nil && m.Worker == p.worker {
 			m.gate.Drain()
 		}
 		m.forget()
@@ -131,7 +131,7 @@ func (l *lane) chain(ctx context.Context, of flow, p *planned) (got outcome, err
 		}
 		hold = l.aim(ctx, target, *p, killed)
 		if p.second != nil {
-			second = l.fleet[p.second.worker].proxies[p.second.server].Arm(p.second.match(), p.second.fault)
+			second = l.fleet[p.second.worker].proxy(p.second.server).Arm(p.second.match(), p.second.fault)
 		}
 		target.gate.Open()
 	}
@@ -149,7 +149,7 @@ func (l *lane) chain(ctx context.Context, of flow, p *planned) (got outcome, err
 	}
 	for _, m := range l.fleet {
 		if err := m.idle(ctx); err != nil {
-			got.report(violation, "%s-worker does not poll any more: %v", m.worker, err)
+			got.report(violation, "%s-worker does not poll any more: %v", m.Worker, err)
 		}
 	}
 	if err := l.judge(ctx, &got, head, passes...); err != nil {
@@ -198,9 +198,8 @@ func (l *lane) rerun(ctx context.Context, id txn.WorkflowID) error {
 }
 
 func (m *member) forget() {
-	for _, proxy := range m.proxies {
-		proxy.Forget()
-	}
+	m.Conductor.Forget()
+	m.LakeFS.Forget()
 }
 
 func (o *outcome) report(kind trouble, format string, arguments ...any) {
@@ -251,7 +250,7 @@ func (l *lane) scheduled(ctx context.Context, id txn.WorkflowID, reference txn.R
 
 // aim puts the case's fault at its request, or a kill.
 func (l *lane) aim(ctx context.Context, target *member, p planned, killed chan<- error) *fault.Hold {
-	proxy := target.proxies[p.server]
+	proxy := target.proxy(p.server)
 	if p.kill == "" {
 		return proxy.Arm(p.match(), p.fault)
 	}
@@ -267,12 +266,12 @@ func (l *lane) aim(ctx context.Context, target *member, p planned, killed chan<-
 			killed <- ctx.Err()
 			return
 		}
-		err := target.kill()
+		err := target.Kill()
 		if p.kill != underWay {
 			held.Drop()
 		}
 		if err == nil {
-			err = target.start(l.options.binaries)
+			err = target.Start()
 		}
 		killed <- err
 		if p.kill == underWay {

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"maps"
 
+	"perago/e2e/fleet"
 	"perago/e2e/stack"
 	"perago/pkg/conductor"
 	"perago/pkg/txn"
-	"perago/taskdefs"
 )
 
 const (
@@ -38,17 +38,6 @@ func failureOf(once bool) string {
 		return "faults_cancel_once"
 	}
 	return "faults_cancel"
-}
-
-// The shipped TaskDefs with leases that a test can wait for, and that still leave
-// time for an answer where the machine has much else to do.
-var leases = map[worker]map[string]any{
-	stager:  {"responseTimeoutSeconds": 8},
-	cleaner: {"responseTimeoutSeconds": 8},
-	publisher: {"responseTimeoutSeconds": 8, "inputTemplate": map[string]any{"budget": map[string]any{
-		"observed_merge_p99_seconds": 2, "safety_margin_seconds": 1, "lakefs_merge_timeout_seconds": 3,
-		"conductor_completion_timeout_seconds": 2, "worker_shutdown_grace_seconds": 0.5, "heartbeat_interval_seconds": 2,
-	}}},
 }
 
 type object = map[string]any
@@ -102,22 +91,13 @@ func register(ctx context.Context, servers stack.Servers) error {
 	return nil
 }
 
-// definitionOf is the shipped TaskDef with another lease.
+// definitionOf is the worker's TaskDef for the lanes.
 func definitionOf(w worker, once bool) (object, error) {
-	raw, err := taskdefs.Files.ReadFile("perago_" + string(w) + ".json")
-	if err != nil {
-		return nil, err
-	}
-	var definition object
-	if err := json.Unmarshal(raw, &definition); err != nil {
-		return nil, err
-	}
-	maps.Copy(definition, leases[w])
-	maps.Copy(definition, object{"name": taskType(w, once), "retryLogic": "FIXED", "retryDelaySeconds": 1})
-	if once {
+	definition, err := fleet.TaskDefinition(w, taskType(w, once))
+	if err == nil && once {
 		definition["retryCount"] = 0
 	}
-	return definition, nil
+	return definition, err
 }
 
 // stepOf is a user task and what publishes its files.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"perago/e2e/fleet"
 	"perago/e2e/stack"
 	"perago/pkg/conductor/conductortest"
 	"perago/pkg/fault"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 		var err error
 		if binaries, err = os.MkdirTemp("", "perago-faults-test-"); err == nil {
 			defer os.RemoveAll(binaries)
-			err = build(context.Background(), binaries, true)
+			err = fleet.Build(context.Background(), binaries, true)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "faults:", err)

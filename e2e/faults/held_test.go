@@ -1,23 +1,14 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
-	"time"
 
+	"perago/e2e/fleet"
 	"perago/pkg/fault"
 )
-
-// held is what a worker process holds.
-type held struct{ descriptors, goroutines int }
 
 // Workers that live for a long series of tasks, every second one with a fault in
 // it, hold at the end what they held after the first ones.
@@ -64,17 +55,17 @@ func TestWorkersHoldNoMoreAfterManyTasks(t *testing.T) {
 	// is held for good by every other chain is half of them.
 	const slack = long / 4
 	series(warm)
-	before := map[worker]held{}
+	before := map[worker]fleet.Held{}
 	for _, w := range workers {
 		before[w] = heldBy(t, l.fleet[w])
 	}
 	series(long)
 	for _, w := range workers {
 		// What the last chain has begun may still be ending.
-		var after held
+		var after fleet.Held
 		for range 40 {
 			after = heldBy(t, l.fleet[w])
-			if after.descriptors <= before[w].descriptors && after.goroutines <= before[w].goroutines {
+			if after.Descriptors <= before[w].Descriptors && after.Goroutines <= before[w].Goroutines {
 				break
 			}
 			if err := l.fleet[w].idle(ctx); err != nil {
@@ -82,55 +73,17 @@ func TestWorkersHoldNoMoreAfterManyTasks(t *testing.T) {
 			}
 		}
 		t.Logf("%s-worker: %+v after %d chains, %+v after %d more", w, before[w], warm, after, long)
-		if after.descriptors > before[w].descriptors+slack || after.goroutines > before[w].goroutines+slack {
+		if after.Descriptors > before[w].Descriptors+slack || after.Goroutines > before[w].Goroutines+slack {
 			t.Errorf("%s-worker held %+v, and after %d chains %+v", w, before[w], long, after)
 		}
 	}
 }
 
-// heldBy asks the worker's own metrics.
-func heldBy(t *testing.T, m *member) held {
+func heldBy(t *testing.T, m *member) fleet.Held {
 	t.Helper()
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get("http://" + addressOf(t, m) + "/metrics")
+	held, err := m.Held(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
-	values := map[string]int{}
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		name, text, _ := strings.Cut(lines.Text(), " ")
-		if value, err := strconv.ParseFloat(text, 64); err == nil {
-			values[name] = int(value)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	now := held{values["process_open_fds"], values["go_goroutines"]}
-	if now.descriptors == 0 || now.goroutines == 0 {
-		t.Fatalf("the metrics say %+v", now)
-	}
-	return now
-}
-
-// addressOf is where the worker says that it listens.
-func addressOf(t *testing.T, m *member) string {
-	t.Helper()
-	raw, err := os.ReadFile(m.logPath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(raw)) {
-		var started struct {
-			Message string `json:"msg"`
-			Address string `json:"http_addr"`
-		}
-		if json.Unmarshal([]byte(line), &started) == nil && started.Message == "started" {
-			return started.Address
-		}
-	}
-	t.Fatal(fmt.Errorf("the log %s does not say where the worker listens", m.logPath))
-	return ""
+	return held
 }

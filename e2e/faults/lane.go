@@ -6,15 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
+	"perago/e2e/fleet"
 	"perago/e2e/stack"
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
@@ -48,28 +47,21 @@ type lane struct {
 	// request: the last thing that a worker asks is how its own report was taken.
 	meets time.Duration
 
-	fleet   map[worker]*member
-	closers []func()
+	fleet map[worker]*member
 }
 
-// member is one worker and its proxies.
+// member is one worker of the lane.
 type member struct {
-	worker  worker
-	proxies map[server]*fault.Proxy
+	*fleet.Member
 	// gate is closed while a test wants no poll to get through.
-	gate    *fault.Gate
-	env     []string
-	logPath string
-
-	process *exec.Cmd
-	done    chan struct{}
+	gate *fault.Gate
 }
 
-func (s server) target(servers stack.Servers) string {
+func (m *member) proxy(s server) *fault.Proxy {
 	if s == toConductor {
-		return servers.ConductorURL
+		return m.Conductor
 	}
-	return servers.LakeFSURL
+	return m.LakeFS
 }
 
 // newLane makes the lane's repository and starts its workers.
@@ -107,13 +99,13 @@ func newLane(ctx context.Context, name string, once bool, servers stack.Servers,
 			return nil, err
 		}
 		l.fleet[w] = m
-		if err := m.start(l.options.binaries); err != nil {
+		if err := m.Start(); err != nil {
 			return nil, err
 		}
 	}
 	for _, m := range l.fleet {
 		if err := m.idle(ctx); err != nil {
-			return nil, fmt.Errorf("%s-worker never polled; its log is %s: %w", m.worker, m.logPath, err)
+			return nil, fmt.Errorf("%s-worker never polled; its log is %s: %w", m.Worker, m.LogPath, err)
 		}
 	}
 	return l, nil
@@ -146,89 +138,36 @@ func (l *lane) makeRepository(ctx context.Context) error {
 }
 
 func (l *lane) member(w worker) (*member, error) {
-	m := &member{worker: w, proxies: map[server]*fault.Proxy{}, logPath: filepath.Join(l.logs, string(w)+".log")}
-	address := map[server]string{}
-	for _, s := range []server{toConductor, toLakeFS} {
-		proxy, err := fault.NewProxy(s.target(l.servers))
-		if err != nil {
-			return nil, err
-		}
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		front := &http.Server{Handler: proxy}
-		var serving sync.WaitGroup
-		serving.Go(func() { _ = front.Serve(listener) }) // until it is closed
-		l.closers = append(l.closers, func() { proxy.Release(); _ = front.Close(); serving.Wait() })
-		m.proxies[s] = proxy
-		address[s] = "http://" + listener.Addr().String()
-	}
-	m.gate = m.proxies[toConductor].Gate(fault.Match{Method: http.MethodGet, Path: "/tasks/poll/"})
-	m.env = append(l.env(),
-		"CONDUCTOR_SERVER_URL="+address[toConductor],
-		"LAKECTL_SERVER_ENDPOINT_URL="+address[toLakeFS],
+	made, err := fleet.NewMember(w, l.servers, l.options.binaries, filepath.Join(l.logs, string(w)+".log"), nil, append(l.env(),
 		"PERAGO_DOMAINS="+l.name,
 		"PERAGO_TASK_TYPES="+taskType(w, l.once),
 		"PERAGO_WORKSPACE_ROOT="+l.root, // the stage worker's alone
 		// One at a time: a worker that polls has nothing else to do.
 		"PERAGO_CONCURRENCY=1",
 		"PERAGO_POLL_INTERVAL=100ms",
-		"PERAGO_HTTP_ADDR=127.0.0.1:0",
 		// It would be asked for once in some minutes, not once a chain.
 		"PERAGO_UPLOAD_PRESIGNED=never", // the stage worker's alone
 		// The sweep has its turn at the end of the lane.
 		"PERAGO_SWEEP_INTERVAL=0s",
-	)
-	return m, nil
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	return &member{made, made.Conductor.Gate(fault.Match{Method: http.MethodGet, Path: "/tasks/poll/"})}, nil
 }
 
 // env is what every program of the lane gets.
 func (l *lane) env() []string {
 	return []string{
-		"HOME=" + os.Getenv("HOME"),
-		"CONDUCTOR_SERVER_URL=" + l.servers.ConductorURL,
-		"LAKECTL_SERVER_ENDPOINT_URL=" + l.servers.LakeFSURL,
-		"LAKECTL_CREDENTIALS_ACCESS_KEY_ID=" + l.servers.AccessKeyID,
-		"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY=" + l.servers.SecretAccessKey,
 		"PERAGO_ALLOWED_REPOSITORIES=" + string(l.repo),
 		"PERAGO_CONDUCTOR_ID=" + l.name,
 		fmt.Sprintf("PERAGO_REQUIRE_HARD_FENCE=%t", !l.options.soft),
 	}
 }
 
-func (m *member) start(binaries string) error {
-	log, err := os.OpenFile(m.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	command := exec.Command(filepath.Join(binaries, string(m.worker)+"-worker"))
-	command.Env, command.Stderr = m.env, log
-	if err := command.Start(); err != nil {
-		return err
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = command.Wait() // it is killed, or its log says why it ended
-	}()
-	m.process, m.done = command, done
-	return nil
-}
-
-// kill ends the worker as a crash does.
-func (m *member) kill() error {
-	if err := m.process.Process.Kill(); err != nil {
-		return fmt.Errorf("kill %s-worker: %w; its log is %s", m.worker, err, m.logPath)
-	}
-	<-m.done
-	return nil
-}
-
 // polls is how many polls the worker has sent that the gate let through.
 func (m *member) polls() int {
-	return len(m.proxies[toConductor].Matching(fault.Match{Method: http.MethodGet, Path: "/tasks/poll/"}))
+	return len(m.Conductor.Matching(fault.Match{Method: http.MethodGet, Path: "/tasks/poll/"}))
 }
 
 // idle waits until the worker polls again: then it has nothing else to do.
@@ -240,13 +179,7 @@ func (m *member) idle(ctx context.Context) error {
 
 func (l *lane) close() {
 	for _, m := range l.fleet {
-		if m.process != nil {
-			_ = m.process.Process.Kill() // an error says that it has ended
-			<-m.done
-		}
-	}
-	for _, closer := range l.closers {
-		closer()
+		m.Close()
 	}
 	if l.conductor != nil {
 		l.conductor.CloseIdleConnections()
@@ -260,7 +193,7 @@ func (l *lane) swept(ctx context.Context) (before int, left []txn.Branch, err er
 		return 0, nil, err
 	}
 	command := exec.CommandContext(ctx, filepath.Join(l.options.binaries, "perago"), "sweep", "--repository", string(l.repo))
-	command.Env = append(l.env(), "PERAGO_SWEEP_TTL=0s")
+	command.Env = append(append(fleet.Env(l.servers), l.env()...), "PERAGO_SWEEP_TTL=0s")
 	if out, err := command.CombinedOutput(); err != nil {
 		return 0, nil, fmt.Errorf("perago sweep: %w\n%s", err, out)
 	}
@@ -275,8 +208,8 @@ func (l *lane) swept(ctx context.Context) (before int, left []txn.Branch, err er
 func (l *lane) races() []string {
 	var found []string
 	for _, m := range l.fleet {
-		if raw, err := os.ReadFile(m.logPath); err == nil && strings.Contains(string(raw), "DATA RACE") {
-			found = append(found, fmt.Sprintf("%s-worker has a data race: %s", m.worker, m.logPath))
+		if strings.Contains(m.Log(), "DATA RACE") {
+			found = append(found, fmt.Sprintf("%s-worker has a data race: %s", m.Worker, m.LogPath))
 		}
 	}
 	return found
@@ -286,11 +219,7 @@ func (l *lane) races() []string {
 func (l *lane) logOf(id txn.WorkflowID) string {
 	var b strings.Builder
 	for _, w := range workers {
-		raw, err := os.ReadFile(l.fleet[w].logPath)
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(raw)) {
+		for line := range strings.Lines(l.fleet[w].Log()) {
 			if strings.Contains(line, string(id)) {
 				fmt.Fprintf(&b, "    %s: %s", w, line)
 			}

@@ -7,13 +7,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"syscall"
 	"time"
 
+	"perago/e2e/fleet"
 	"perago/pkg/conductor/conductortest"
 )
 
@@ -72,7 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return 1
 		}
 		defer os.RemoveAll(o.binaries)
-		if err := build(ctx, o.binaries, *race); err != nil {
+		if err := fleet.Build(ctx, o.binaries, *race); err != nil {
 			fmt.Fprintln(stderr, "faults:", err)
 			return 1
 		}
@@ -96,17 +95,4 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
-}
-
-// build builds what the lanes run.
-func build(ctx context.Context, into string, race bool) error {
-	args := []string{"build", "-o", into + string(filepath.Separator)}
-	if race {
-		args = append(args, "-race")
-	}
-	command := exec.CommandContext(ctx, "go", append(args, "perago/cmd/...")...)
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return nil
 }

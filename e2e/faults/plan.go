@@ -9,19 +9,20 @@ import (
 	"strings"
 	"time"
 
+	"perago/e2e/fleet"
 	"perago/pkg/fault"
 )
 
 // worker is one of the three programs.
-type worker string
+type worker = fleet.Worker
 
 const (
-	stager    worker = "stage"
-	publisher worker = "publish"
-	cleaner   worker = "cleanup"
+	stager    = fleet.Stage
+	publisher = fleet.Publish
+	cleaner   = fleet.Cleanup
 )
 
-var workers = []worker{stager, publisher, cleaner}
+var workers = fleet.Workers()
 
 // server is one of the two servers.
 type server string

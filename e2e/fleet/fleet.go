@@ -19,6 +19,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
 	"perago/e2e/stack"
 	"perago/pkg/fault"
 	"perago/taskdefs"
@@ -131,15 +134,20 @@ func NewMember(w Worker, servers stack.Servers, binaries, logPath string, wrap W
 	if m.LakeFS, toLakeFS, err = serve(servers.LakeFSURL, true); err != nil {
 		return nil, err
 	}
-	m.env = append([]string{
+	servers.ConductorURL, servers.LakeFSURL = toConductor, toLakeFS
+	m.env = append(append(Env(servers), "PERAGO_HTTP_ADDR=127.0.0.1:0"), env...)
+	return m, nil
+}
+
+// Env is how a program finds the servers.
+func Env(servers stack.Servers) []string {
+	return []string{
 		"HOME=" + os.Getenv("HOME"),
-		"CONDUCTOR_SERVER_URL=" + toConductor,
-		"LAKECTL_SERVER_ENDPOINT_URL=" + toLakeFS,
+		"CONDUCTOR_SERVER_URL=" + servers.ConductorURL,
+		"LAKECTL_SERVER_ENDPOINT_URL=" + servers.LakeFSURL,
 		"LAKECTL_CREDENTIALS_ACCESS_KEY_ID=" + servers.AccessKeyID,
 		"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY=" + servers.SecretAccessKey,
-		"PERAGO_HTTP_ADDR=127.0.0.1:0",
-	}, env...)
-	return m, nil
+	}
 }
 
 // Start starts the worker. env stands behind its own.
@@ -214,12 +222,8 @@ func (m *Member) end(signal syscall.Signal, within time.Duration) error {
 
 // HTTPAddress is where its health listener is, from its log: the newest start.
 func (m *Member) HTTPAddress() (string, error) {
-	raw, err := os.ReadFile(m.LogPath)
-	if err != nil {
-		return "", err
-	}
 	address := ""
-	for line := range strings.Lines(string(raw)) {
+	for line := range strings.Lines(m.Log()) {
 		var event struct {
 			Message string `json:"msg"`
 			Address string `json:"http_addr"`
@@ -232,6 +236,55 @@ func (m *Member) HTTPAddress() (string, error) {
 		return "", errors.New("it has not started yet")
 	}
 	return address, nil
+}
+
+// Held is what a process holds: numbers, and bytes of memory.
+type Held struct{ Goroutines, Descriptors, Memory float64 }
+
+// Held asks the worker's own metrics. One that is suspended does not answer.
+func (m *Member) Held(ctx context.Context) (Held, error) {
+	address, err := m.HTTPAddress()
+	if err != nil {
+		return Held{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
+	if err != nil {
+		return Held{}, err
+	}
+	// A connection that waits for the next look would be held by the worker too.
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return Held{}, err
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return Held{}, err
+	}
+	var held Held
+	for name, into := range map[string]*float64{
+		"go_goroutines": &held.Goroutines, "process_open_fds": &held.Descriptors, "process_resident_memory_bytes": &held.Memory,
+	} {
+		family := families[name]
+		if family == nil || len(family.Metric) != 1 || family.Metric[0].GetGauge().GetValue() == 0 {
+			return Held{}, fmt.Errorf("%s-worker has no metric %s", m.Worker, name)
+		}
+		*into = family.Metric[0].GetGauge().GetValue()
+	}
+	return held, nil
+}
+
+// Log is what the worker has written.
+func (m *Member) Log() string {
+	raw, err := os.ReadFile(m.LogPath)
+	if err != nil {
+		return err.Error() // where it is looked for, it is seen
+	}
+	return string(raw)
 }
 
 // Close kills what runs and closes the proxies.

@@ -86,10 +86,7 @@ func (s *soak) sweep(ctx context.Context, v *verdict) error {
 		}
 		v.note("%s: %d branches were left to the sweep", repository, len(before))
 		command := exec.CommandContext(ctx, filepath.Join(s.binaries, "perago"), "sweep", "--repository", string(repository))
-		command.Env = append(s.env(),
-			"HOME="+os.Getenv("HOME"), "CONDUCTOR_SERVER_URL="+s.servers.ConductorURL, "LAKECTL_SERVER_ENDPOINT_URL="+s.servers.LakeFSURL,
-			"LAKECTL_CREDENTIALS_ACCESS_KEY_ID="+s.servers.AccessKeyID, "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY="+s.servers.SecretAccessKey,
-			"PERAGO_SWEEP_TTL=0s")
+		command.Env = append(append(fleet.Env(s.servers.Servers), s.env()...), "PERAGO_SWEEP_TTL=0s")
 		if out, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("perago sweep: %w\n%s", err, out)
 		}

@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"slices"
 	"time"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"perago/e2e/fleet"
 )
@@ -18,11 +13,8 @@ import (
 type leaks struct {
 	*soak
 	// samples are by worker, in the order of time.
-	samples map[fleet.Worker][]sample
+	samples map[fleet.Worker][]fleet.Held
 }
-
-// sample is what a process holds at one moment.
-type sample struct{ goroutines, descriptors, memory float64 }
 
 // What counts as a leak: half as much again, and more than what comes and goes with
 // the load.
@@ -36,52 +28,18 @@ const (
 )
 
 func (l *leaks) watch(ctx context.Context) {
-	l.samples = map[fleet.Worker][]sample{}
+	l.samples = map[fleet.Worker][]fleet.Held{}
 	for pause(ctx, 5*time.Second) {
 		for i, m := range l.members {
 			if i%l.replicas != 0 {
 				continue
 			}
 			// A worker that is suspended does not answer.
-			if got, err := take(ctx, m); err == nil {
+			if got, err := m.Held(ctx); err == nil {
 				l.samples[m.Worker] = append(l.samples[m.Worker], got)
 			}
 		}
 	}
-}
-
-func take(ctx context.Context, m *fleet.Member) (sample, error) {
-	address, err := m.HTTPAddress()
-	if err != nil {
-		return sample{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return sample{}, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return sample{}, err
-	}
-	defer response.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
-	if err != nil {
-		return sample{}, err
-	}
-	var got sample
-	for name, into := range map[string]*float64{
-		"go_goroutines": &got.goroutines, "process_open_fds": &got.descriptors, "process_resident_memory_bytes": &got.memory,
-	} {
-		family := families[name]
-		if family == nil || len(family.Metric) != 1 {
-			return sample{}, fmt.Errorf("no %s", name)
-		}
-		*into = family.Metric[0].GetGauge().GetValue()
-	}
-	return got, nil
 }
 
 // judge compares the median of the second quarter with that of the last: the first
@@ -99,11 +57,11 @@ func (l *leaks) judge(v *verdict) {
 			what   string
 			unit   float64
 			slack  float64
-			figure func(sample) float64
+			figure func(fleet.Held) float64
 		}{
-			{"goroutines", 1, leakGoroutines, func(s sample) float64 { return s.goroutines }},
-			{"descriptors", 1, leakDescriptors, func(s sample) float64 { return s.descriptors }},
-			{"MiB", 1 << 20, leakMemory, func(s sample) float64 { return s.memory }},
+			{"goroutines", 1, leakGoroutines, func(h fleet.Held) float64 { return h.Goroutines }},
+			{"descriptors", 1, leakDescriptors, func(h fleet.Held) float64 { return h.Descriptors }},
+			{"MiB", 1 << 20, leakMemory, func(h fleet.Held) float64 { return h.Memory }},
 		} {
 			before, after := median(early, of.figure), median(late, of.figure)
 			v.note("%s-worker: %.0f %s, at the end %.0f", w, before/of.unit, of.what, after/of.unit)
@@ -118,7 +76,7 @@ func leaked(before, after, slack float64) bool {
 	return after > before*leakFactor && after > before+slack
 }
 
-func median(samples []sample, figure func(sample) float64) float64 {
+func median(samples []fleet.Held, figure func(fleet.Held) float64) float64 {
 	var all []float64
 	for _, s := range samples {
 		all = append(all, figure(s))

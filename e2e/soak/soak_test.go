@@ -161,9 +161,9 @@ func TestLeaks(t *testing.T) {
 			t.Errorf("from %v to %v: %v", c.before, c.after, got)
 		}
 	}
-	l := &leaks{soak: &soak{options: options{replicas: 2}}, samples: map[fleet.Worker][]sample{}}
+	l := &leaks{soak: &soak{options: options{replicas: 2}}, samples: map[fleet.Worker][]fleet.Held{}}
 	for i := range 20 {
-		l.samples[fleet.Publish] = append(l.samples[fleet.Publish], sample{20, 20 + 10*float64(i), 1 << 20})
+		l.samples[fleet.Publish] = append(l.samples[fleet.Publish], fleet.Held{Goroutines: 20, Descriptors: 20 + 10*float64(i), Memory: 1 << 20})
 	}
 	var v verdict
 	l.judge(&v)
