@@ -36,9 +36,13 @@ func (r route) clone() route { return route{maps.Clone(r.heads), maps.Clone(r.va
 
 func (r route) print() string { return fmt.Sprint(r.heads, r.values) }
 
-// mostRoutes bounds the work; a workflow with more ways through it is looked at
-// in part.
-const mostRoutes = 256
+// mostRoutes and mostSteps bound the work; a workflow with more ways through it is
+// looked at in part. Of loops inside loops, and of sub-workflows that run
+// themselves, a few lines are more steps than anybody waits for.
+const (
+	mostRoutes = 256
+	mostSteps  = 50_000
+)
 
 func distinctRoutes(routes []route) []route {
 	var all []route
@@ -71,11 +75,22 @@ type chain struct {
 	workspaces, readers []string
 	// depth bounds sub-workflows that name each other.
 	depth int
+	// left is how many of mostSteps are left, for the sub-workflows too.
+	left *int
+}
+
+// spend takes steps from those that are left, and reports false when there are none.
+func (c *chain) spend(steps int) bool {
+	*c.left -= steps
+	return *c.left > 0
 }
 
 // run goes through a list of tasks from each of the routes.
 func (c *chain) run(tasks []task, routes []route) []route {
 	for _, t := range tasks {
+		if !c.spend(len(routes)) {
+			return routes
+		}
 		var next []route
 		if t.kind() == typeFork {
 			next = c.fork(t, routes)
@@ -183,6 +198,9 @@ func (c *chain) fork(t task, routes []route) []route {
 		writers := map[string]int{}
 		for i, branch := range branches {
 			ends := c.run(branch, []route{before.clone()})
+			if !c.spend(len(ends) * len(joined)) {
+				return append(after, joined...)
+			}
 			var next []route
 			for _, end := range ends {
 				for _, origin := range slices.Sorted(maps.Keys(end.heads)) {
@@ -250,7 +268,7 @@ func (c *chain) subWorkflow(t task, r route) {
 		}
 	}
 	below := newChain(inner.taskList(), c.workflows)
-	below.given, below.depth = given, c.depth+1
+	below.given, below.depth, below.left = given, c.depth+1, c.left
 	ends := below.run(inner.taskList(), []route{{heads: maps.Clone(r.heads), values: map[string]value{}}})
 	// One way through it is as good as another here: what matters is whether it
 	// moved a branch.
@@ -321,9 +339,10 @@ func (c *chain) evalObject(object map[string]any, r route) (*value, bool) {
 
 // newChain is a chain that tells nobody.
 func newChain(tasks []task, workflows map[string]Definition) *chain {
+	left := mostSteps
 	c := &chain{
-		workflows: workflows,
-		stale:     func(task, string, string) {}, null: func(task) {}, parallel: func(task, task, task) {},
+		workflows: workflows, left: &left,
+		stale: func(task, string, string) {}, null: func(task) {}, parallel: func(task, task, task) {},
 	}
 	for _, t := range everyTask(tasks) {
 		if t.isStage() || t.isPublish() || t.isCheckout() {

@@ -2,12 +2,14 @@ package definition
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -82,7 +84,11 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("some are lost in the order of registering")
 		}
 		for _, around := range []*Surroundings{nil, {Registered: definitions}, {RequireHardFence: true}} {
+			began := time.Now()
 			findings := Lint(definitions, around)
+			if took := time.Since(began); took > 20*time.Second {
+				t.Fatalf("%d bytes took %s", len(text), took)
+			}
 			if diff := gocmp.Diff(findings, Lint(definitions, around)); diff != "" {
 				t.Fatalf("found another time (-first +again):\n%s", diff)
 			}
@@ -93,6 +99,43 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// manyWays are small workflows with more ways through them than can be gone.
+func manyWays() []string {
+	loops, forks := `{"taskReferenceName":"x"}`, `{"taskReferenceName":"x"}`
+	for range 40 {
+		loops = `{"taskReferenceName":"l","type":"DO_WHILE","loopOver":[` + loops + `]}`
+	}
+	for i := range 4 {
+		var cases []string
+		for j := range 10 {
+			cases = append(cases, fmt.Sprintf(`"%d":[{"type":"SET_VARIABLE","inputParameters":{"v%d":"${workflow.input.x%d}"}}]`, j, i, j))
+		}
+		branch := `[{"type":"SWITCH","decisionCases":{` + strings.Join(cases, ",") + `}},` + forks + `]`
+		forks = `{"type":"FORK_JOIN","forkTasks":[` + branch + `,` + branch + `]}`
+	}
+	again := `{"type":"SUB_WORKFLOW","subWorkflowParam":{"name":"w"}}`
+	var all []string
+	for _, tasks := range []string{loops, forks, strings.Repeat(again+",", 9) + again} {
+		all = append(all, `{"name":"w","tasks":[`+tasks+`]}`)
+	}
+	return all
+}
+
+// A few lines can have more ways through them than can be gone: they are looked at
+// in part, and at once.
+func TestLintComesToAnEnd(t *testing.T) {
+	t.Parallel()
+	for _, text := range manyWays() {
+		definitions, err := Parse("file.json", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		Lint(definitions, nil)
+		t.Logf("%d bytes took %s", len(text), time.Since(began))
+	}
 }
 
 // FuzzTree: a node is where its value stands in the text.
