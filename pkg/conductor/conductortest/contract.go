@@ -648,7 +648,8 @@ func zombieFails(b *bench) {
 }
 
 // zombieCompletesWaiting: a task that nobody has polled since the rerun is completed
-// by its zombie all the same, and has no start time then.
+// by its zombie all the same. It has no start time then, and where its poll count is
+// still the zombie's, nothing else tells.
 func zombieCompletesWaiting(b *bench) {
 	workflow, zombie := b.rerunning()
 	b.update(zombie, txn.TaskCompleted, object{"by": "zombie"})
@@ -657,6 +658,7 @@ func zombieCompletesWaiting(b *bench) {
 	b.equal("status", read.Status, txn.TaskCompleted)
 	b.equalJSON("output", read.Output, `{"by":"zombie"}`)
 	b.equal("start time", read.StartTime, int64(0))
+	b.equal("its poll count is the zombie's, on "+string(b.Version), read.PollCount == zombie.PollCount, !b.Version.RerunResetsPolls())
 }
 
 // rerunSameWorker: where polls are counted anew and the worker is the same, the
@@ -667,7 +669,7 @@ func rerunSameWorker(b *bench) {
 	b.equal("worker", again.Worker, zombie.Worker)
 	var stale *txn.StaleAttemptError
 	if err := txn.AttemptOf(zombie).CurrentTask(b.task(zombie.ID)); !errors.As(err, &stale) {
-		b.Errorf("the zombie's attempt is current: %v", err)
+		b.Fatalf("the zombie's attempt is current: %v", err)
 	}
 	want := txn.StalePollCount
 	if b.Version.RerunResetsPolls() {
