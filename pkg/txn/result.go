@@ -49,7 +49,8 @@ func Reason(err error, limit int, secrets ...string) string {
 
 // OneLine makes one line of a text that came from outside: line breaks and other
 // control characters become spaces, and what is not UTF-8 a replacement character.
-// A NUL, as a hook's message may hold, is more than Conductor's PostgreSQL takes.
+// A NUL, as a hook's message may hold, is more than some databases behind a
+// Conductor take.
 func OneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r)
