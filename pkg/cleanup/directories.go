@@ -98,7 +98,13 @@ func (d *Directories) sweep(ctx context.Context, name string) (State, string) {
 	return StateDeleted, reason
 }
 
+// askingTime is how long Conductor may take to say what became of a workflow.
+const askingTime = time.Minute
+
 func (d *Directories) decide(ctx context.Context, id txn.WorkflowID) (reason string, goes bool, err error) {
+	// One that takes the question and never answers would end all sweeps.
+	ctx, cancel := context.WithTimeout(ctx, askingTime)
+	defer cancel()
 	status, err := d.Workflows.WorkflowStatus(ctx, id)
 	if err == nil && status.Terminal() && status != txn.WorkflowCompleted {
 		var workflow txn.Workflow

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"perago/pkg/cleanup"
@@ -181,4 +182,37 @@ func TestManyDirectories(t *testing.T) {
 	if err != nil || len(left) != 0 {
 		t.Errorf("%d left, %v", len(left), err)
 	}
+}
+
+// silent is a Conductor that takes questions and answers none.
+type silent struct{}
+
+func (silent) Workflow(ctx context.Context, _ txn.WorkflowID) (txn.Workflow, error) {
+	<-ctx.Done()
+	return txn.Workflow{}, ctx.Err()
+}
+
+func (s silent) WorkflowStatus(ctx context.Context, id txn.WorkflowID) (txn.WorkflowStatus, error) {
+	workflow, err := s.Workflow(ctx, id)
+	return workflow.Status, err
+}
+
+// A sweep does not wait for ever for what became of one workflow.
+func TestASilentConductorEndsNoSweep(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir()
+	touch(t, filepath.Join(path, "a", "file"))
+	touch(t, filepath.Join(path, "b", "file"))
+	synctest.Test(t, func(t *testing.T) {
+		root, err := os.OpenRoot(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		began := time.Now()
+		swept, err := (&cleanup.Directories{Root: root, Workflows: silent{}, Now: time.Now}).Sweep(t.Context())
+		if err != nil || swept.Failed != 2 || time.Since(began) != 2*time.Minute {
+			t.Errorf("%+v, %v after %s", swept, err, time.Since(began))
+		}
+	})
 }

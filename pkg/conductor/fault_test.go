@@ -260,3 +260,27 @@ func TestRepeatedReads(t *testing.T) {
 		t.Errorf("got %v after %d requests", err, requests)
 	}
 }
+
+// A Conductor that takes a read and never answers it holds nobody for ever, also
+// where the caller has all the time there is.
+func TestRepeatedReadsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		client := conductor.Repeating{Client: newClientOn(t, conductor.Config{ServerURL: address}, roundTripper(func(r *http.Request) (*http.Response, error) {
+			asked++
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}))}
+		began := time.Now()
+		_, err := client.Task(t.Context(), "t")
+		if !errors.Is(err, txn.ErrRetryable) || asked != 5 || time.Since(began) > 10*time.Minute {
+			t.Errorf("task: %v after %s and %d requests", err, time.Since(began), asked)
+		}
+		began = time.Now()
+		_, err = client.Workflow(t.Context(), "w")
+		if !errors.Is(err, txn.ErrRetryable) || asked != 10 || time.Since(began) > 10*time.Minute {
+			t.Errorf("workflow: %v after %s and %d requests", err, time.Since(began), asked)
+		}
+	})
+}

@@ -20,19 +20,25 @@ const (
 	repeatLast  = 1600 * time.Millisecond
 )
 
+// readTime is how long one of these reads may take. Their callers have all the time
+// that their lease has, and that goes on while Conductor answers heartbeats.
+const readTime = time.Minute
+
 // Task is Client.Task, asked for up to five times within the context.
 func (r Repeating) Task(ctx context.Context, id txn.TaskID) (txn.Task, error) {
-	return repeat(ctx, func() (txn.Task, error) { return r.Client.Task(ctx, id) })
+	return repeat(ctx, func(ctx context.Context) (txn.Task, error) { return r.Client.Task(ctx, id) })
 }
 
 // Workflow is Client.Workflow, asked for up to five times within the context.
 func (r Repeating) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow, error) {
-	return repeat(ctx, func() (txn.Workflow, error) { return r.Client.Workflow(ctx, id) })
+	return repeat(ctx, func(ctx context.Context) (txn.Workflow, error) { return r.Client.Workflow(ctx, id) })
 }
 
-func repeat[T any](ctx context.Context, read func() (T, error)) (T, error) {
+func repeat[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
 	for pause := repeatFirst; ; pause *= 2 {
-		value, err := read()
+		one, cancel := context.WithTimeout(ctx, readTime)
+		value, err := read(one)
+		cancel()
 		if !errors.Is(err, txn.ErrRetryable) || pause > repeatLast {
 			return value, err
 		}
