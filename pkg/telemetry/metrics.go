@@ -50,8 +50,8 @@ var (
 	stagedBytes      = Metric{"perago_staged_bytes_total", "counter", nil, "Bytes that completed stages uploaded.", nil}
 	progressObjects  = Metric{"perago_progress_objects_total", "counter", []string{"task", "phase"}, "Objects that a phase of a task is done with, counted while it works and whatever becomes of the task.", nil}
 	progressBytes    = Metric{"perago_progress_bytes_total", "counter", []string{"task", "phase"}, "Bytes that a phase of a task has moved or read, counted while it works, whatever becomes of the task and with what it had to repeat.", nil}
-	stagingBranches  = Metric{"perago_staging_branches", "gauge", []string{"state"}, "Staging and source branches that the last whole sweep saw, by what became of them: deleted, kept, failed.", nil}
-	orphanedBranches = Metric{"perago_orphaned_branches", "gauge", nil, "Staging and source branches that the last whole sweep could not delete, older than PERAGO_SWEEP_TTL and of no workflow that runs.", nil}
+	stagingBranches  = Metric{"perago_staging_branches", "gauge", []string{"state"}, "Staging and source branches that the last whole sweep saw, by what became of them: deleted, kept, failed. 0 until the first one.", nil}
+	orphanedBranches = Metric{"perago_orphaned_branches", "gauge", nil, "Staging and source branches that the last whole sweep could not delete, older than PERAGO_SWEEP_TTL and of no workflow that runs. 0 until the first one.", nil}
 	branchDecisions  = Metric{"perago_branch_decisions_total", "counter", []string{"state"}, "Decisions of cleanups and sweeps on staging and source branches: deleted, kept, failed.", nil}
 	directories      = Metric{"perago_workspace_directories_total", "counter", []string{"state"}, "Decisions of sweeps on workspace directories: deleted, kept, failed.", nil}
 	sweeps           = Metric{"perago_sweeps_total", "counter", []string{"outcome"}, "Sweeps ended: completed, failed.", nil}
@@ -74,7 +74,10 @@ var zeros = map[string][][]string{
 		{"attempt", string(txn.StaleStartTime)}, {"attempt", string(txn.StaleWorkflowStatus)}, {"attempt", string(txn.StaleUnreadable)},
 		{"attempt", string(txn.StaleLeaseLost)},
 	},
-	sweeps.Name: {{"completed"}, {"failed"}},
+	sweeps.Name:           {{"completed"}, {"failed"}},
+	directories.Name:      {{"deleted"}, {"kept"}, {"failed"}},
+	stagingBranches.Name:  {{"deleted"}, {"kept"}, {"failed"}},
+	orphanedBranches.Name: {{}},
 }
 
 // Catalog lists every metric of a worker in the order of the documents.
@@ -126,6 +129,9 @@ func NewMetrics() *Metrics {
 			// Read at each scrape: see Conditions.
 			if metric.Name != readyCondition.Name {
 				m.registry.MustRegister(vec)
+			}
+			for _, labels := range zeros[metric.Name] {
+				vec.WithLabelValues(labels...)
 			}
 		case "histogram":
 			vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metric.Name, Help: metric.Help, Buckets: metric.buckets}, metric.Labels)

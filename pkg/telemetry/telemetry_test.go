@@ -134,6 +134,9 @@ func TestSeriesOfAlertsStartAtZero(t *testing.T) {
 		`perago_fence_rejections_total{fence="publish",reason="advanced"}`,
 		`perago_fence_rejections_total{fence="attempt",reason="lease_lost"}`,
 		`perago_sweeps_total{outcome="failed"}`,
+		`perago_workspace_directories_total{state="failed"}`,
+		`perago_staging_branches{state="kept"}`,
+		`perago_orphaned_branches`,
 	} {
 		if !strings.Contains(recorder.Body.String(), "\n"+series+" 0\n") {
 			t.Errorf("/metrics lacks %s 0", series)
