@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -589,5 +591,29 @@ func TestIdsThatAreNoNames(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{}, tree(t, b.root)); diff != "" {
 			t.Errorf("%+v: %s", c, diff)
 		}
+	}
+}
+
+// mostBytes is a lake whose objects have as many bytes as a number can say.
+type mostBytes struct{ *lakefs.Client }
+
+func (l mostBytes) Objects(ctx context.Context, repository txn.Repository, ref txn.CommitID, prefix txn.Prefix) iter.Seq2[txn.Object, error] {
+	return func(yield func(txn.Object, error) bool) {
+		for object, err := range l.Client.Objects(ctx, repository, ref, prefix) {
+			object.Size = math.MaxInt64
+			if !yield(object, err) {
+				return
+			}
+		}
+	}
+}
+
+// What is said of an object's size is no size of a buffer.
+func TestAnObjectThatSaysItIsEndless(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1", "data/b": "2"})
+	b.downloader.Lake = mostBytes{b.lake}
+	if result, err := b.downloader.Run(t.Context(), b.task(nil), &attempt{}); err == nil {
+		t.Errorf("it is downloaded: %+v", result)
 	}
 }

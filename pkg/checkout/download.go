@@ -129,7 +129,7 @@ func (e *execution) fetch(ctx context.Context, file *os.File, one object) (cut b
 	}
 	defer body.Close()
 	sum := md5.New()
-	buffer := make([]byte, min(copyBuffer, max(one.Size, 0)+1))
+	buffer := make([]byte, min(copyBuffer, max(one.Size, 0))+1)
 	// One byte more than there should be, to see that there is none.
 	n, err := io.CopyBuffer(io.MultiWriter(file, sum), io.LimitReader(&countedReader{body, &arrived, e.downloaded}, one.Size+1), buffer)
 	switch {

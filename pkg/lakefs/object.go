@@ -23,8 +23,12 @@ type objectRecord struct {
 	Checksum  string `json:"checksum"`
 }
 
+// largestObject is above what any object store holds as one object, in bytes, and
+// leaves room to count with.
+const largestObject = 1 << 50
+
 func (r objectRecord) object() (txn.Object, error) {
-	if r.PathType != "object" || r.SizeBytes == nil {
+	if r.PathType != "object" || r.SizeBytes == nil || *r.SizeBytes < 0 || *r.SizeBytes > largestObject {
 		return txn.Object{}, fmt.Errorf("%q is not an object with a size", r.Path)
 	}
 	return txn.Object{Path: r.Path, Size: *r.SizeBytes, Checksum: r.Checksum}, nil

@@ -148,6 +148,30 @@ func TestListingsKeepToTheirPrefix(t *testing.T) {
 	})
 }
 
+// A size that no object has is no object's.
+func TestSizesOfObjects(t *testing.T) {
+	t.Parallel()
+	for size, good := range map[string]bool{"0": true, "1": true, "1125899906842624": true, "-1": false, "1125899906842625": false, "9223372036854775807": false, "9223372036854775808": false, "1.5": false, "null": false} {
+		synctest.Test(t, func(t *testing.T) {
+			client := testClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+				one := `{"path":"p","path_type":"object","size_bytes":` + size + `,"checksum":"x"}`
+				if r.Method == http.MethodPost {
+					return reply(201, one), nil
+				}
+				return reply(200, `{"pagination":{"has_more":false},"results":[`+one+`]}`), nil
+			}))
+			for _, err := range client.Objects(t.Context(), repo, id("a"), "") {
+				if (err == nil) != good {
+					t.Errorf("listed with %s bytes: %v", size, err)
+				}
+			}
+			if _, err := client.Upload(t.Context(), repo, main, "p", text("x")); (err == nil) != good {
+				t.Errorf("uploaded with %s bytes: %v", size, err)
+			}
+		})
+	}
+}
+
 // Answers that are well formed and about something else.
 func TestAnswersAreAboutWhatWasAsked(t *testing.T) {
 	t.Parallel()
