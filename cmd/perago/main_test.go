@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 
 	"perago/pkg/conductor/conductortest"
 	"perago/pkg/credential"
@@ -24,7 +26,26 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"perago": main, "lakectl-perago": main})
+	testscript.Main(unleaked{m}, map[string]func(){"perago": main, "lakectl-perago": main})
+}
+
+// unleaked is tests that fail when they leave goroutines behind.
+type unleaked struct{ *testing.M }
+
+func (u unleaked) Run() int {
+	code := u.M.Run()
+	if code != 0 {
+		return code
+	}
+	// A command that is run here leaves its idle connections to the end of its process.
+	if err := goleak.Find(
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+	); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // The scripts run the program as a process of its own against servers in this
