@@ -2,8 +2,9 @@
 // http.Handler, the contract that both it and the real server are held to, and
 // an operator's hand on either.
 //
-// The memory server does what the real one was seen to do (Conductor 3.15.0) as
-// far as a row of [Contract] holds it, and no more: SIMPLE tasks one after the
+// The memory server does what the real one was seen to do (Conductor 3.15.0, and
+// 3.13.8 on request; of newer ones what their source says, see [Version]) as far as
+// a row of [Contract] holds it, and no more: SIMPLE tasks one after the
 // other, retries, response timeouts, domains, optional tasks, failure workflows,
 // and what operators do to workflows. It knows no other task type and no list of
 // domains, and refuses a definition that asks for one, so that a test cannot rely
