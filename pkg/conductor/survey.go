@@ -132,8 +132,8 @@ func (c *Client) OpenWorkflow(ctx context.Context, id txn.WorkflowID) (txn.OpenW
 		Workflow: txn.Workflow{ID: id, Name: read.WorkflowName, Status: txn.WorkflowStatus(read.Status), Reason: read.Reason, Output: object(read.Output)},
 		Input:    object(read.Input), Parent: read.Parent, Started: time.UnixMilli(read.Start),
 	}
-	for _, one := range read.Tasks {
-		workflow.Tasks = append(workflow.Tasks, one.task())
+	if err := tasksOf(read.Tasks, func(one wireTask) { workflow.Tasks = append(workflow.Tasks, one.task()) }); err != nil {
+		return txn.OpenWorkflow{}, c.call(http.MethodGet, path, effectNone).malformed(http.StatusOK, nil, nil, err.Error())
 	}
 	return workflow, nil
 }

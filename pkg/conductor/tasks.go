@@ -41,16 +41,9 @@ func (c *Client) Poll(ctx context.Context, request txn.PollRequest) ([]txn.Task,
 	if err != nil || raw == nil {
 		return nil, err
 	}
-	var polled []wireTask
-	if err := json.Unmarshal(raw, &polled); err != nil {
-		return nil, call.malformed(response.StatusCode, response.Header, raw, "not a list of tasks: "+err.Error())
-	}
-	tasks := make([]txn.Task, 0, len(polled))
-	for _, one := range polled {
-		if !one.complete() {
-			return nil, call.malformed(response.StatusCode, response.Header, raw, "a task without an id, a workflow or a status")
-		}
-		tasks = append(tasks, one.task())
+	var tasks []txn.Task
+	if err := tasksOf(raw, func(one wireTask) { tasks = append(tasks, one.task()) }); err != nil {
+		return nil, call.malformed(response.StatusCode, response.Header, raw, err.Error())
 	}
 	return tasks, nil
 }

@@ -36,9 +36,10 @@ type wireWorkflow struct {
 	Status       string `json:"status"`
 	Reason       string `json:"reasonForIncompletion"`
 	// EndTime is in Unix milliseconds; 0 while it has not ended.
-	EndTime int64           `json:"endTime"`
-	Tasks   []wireTask      `json:"tasks"`
-	Output  json.RawMessage `json:"output"`
+	EndTime int64 `json:"endTime"`
+	// Tasks is read by tasksOf.
+	Tasks  json.RawMessage `json:"tasks"`
+	Output json.RawMessage `json:"output"`
 }
 
 func (w wireTask) task() txn.Task {

@@ -87,8 +87,8 @@ func (c *Client) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow,
 	if workflow.Status.Terminal() && read.EndTime > 0 {
 		workflow.Ended = time.UnixMilli(read.EndTime)
 	}
-	for _, one := range read.Tasks {
-		workflow.Tasks = append(workflow.Tasks, one.task())
+	if err := tasksOf(read.Tasks, func(one wireTask) { workflow.Tasks = append(workflow.Tasks, one.task()) }); err != nil {
+		return txn.Workflow{}, call.malformed(response.StatusCode, response.Header, raw, err.Error())
 	}
 	return workflow, nil
 }
