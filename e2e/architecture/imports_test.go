@@ -24,7 +24,7 @@ var allowed = map[string][]string{
 	"pkg/txn":                     {},
 	"pkg/credential":              {},
 	"pkg/projection":              {"pkg/txn"},
-	"pkg/telemetry":               {"pkg/txn"},
+	"pkg/telemetry":               {"pkg/txn", "pkg/credential"},
 	"pkg/stage":                   {"pkg/txn", "pkg/projection"},
 	"pkg/checkout":                {"pkg/txn", "pkg/projection"},
 	"pkg/publish":                 {"pkg/txn"},

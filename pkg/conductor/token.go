@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,9 +34,9 @@ type tokens struct {
 	// what the key's files hold then.
 	refused bool
 	flight  *tokenFlight
-	// shown are the secrets and tokens that were sent, for redaction: a server
-	// may echo what it refuses.
-	shown []string
+	// shown are the keys and tokens that were sent, each in all its forms, for
+	// redaction: a server may echo what it refuses.
+	shown [][]string
 }
 
 // tokenFlight is one request for a token and what came of it.
@@ -87,15 +88,17 @@ func (t *tokens) forget(refused string) {
 	}
 }
 
-// redact takes every secret and token this client has sent out of a text.
+// redact takes every key and token this client has sent out of a text.
 func (t *tokens) redact(text string) string {
 	if t == nil {
 		return text
 	}
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	for _, secret := range t.shown {
-		text = strings.ReplaceAll(text, secret, credential.Redacted)
+	for _, forms := range t.shown {
+		for _, form := range forms {
+			text = strings.ReplaceAll(text, form, credential.Redacted)
+		}
 	}
 	return text
 }
@@ -149,6 +152,7 @@ func keyRefused(err error) bool {
 func (t *tokens) request(ctx context.Context, key credential.Shown) (string, error) {
 	call := call{method: http.MethodPost, path: "/token", effect: effectNone, redact: t.redact, base: t.base}
 	const hint = "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"
+	t.remember(key.Key.Reveal())
 	t.remember(key.Secret.Reveal())
 	body, err := json.Marshal(map[string]string{"keyId": key.Key.Reveal(), "keySecret": key.Secret.Reveal()})
 	if err != nil {
@@ -190,18 +194,24 @@ func (t *tokens) request(ctx context.Context, key credential.Shown) (string, err
 	return answer.Token, nil
 }
 
-// remember keeps the last few secrets for redaction: more than are in use while
-// one replaces another.
-func (t *tokens) remember(secret string) {
+// shortestKey keeps an id such as "a" from tearing up every text.
+const shortestKey = 4
+
+// remember keeps what was sent last for redaction: more than are in use while one
+// replaces another.
+func (t *tokens) remember(sent string) {
+	if len(sent) < shortestKey {
+		return
+	}
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	for _, known := range t.shown {
-		if known == secret {
+		if slices.Contains(known, sent) {
 			return
 		}
 	}
-	const keep = 8
-	t.shown = append(t.shown, secret)
+	const keep = 12
+	t.shown = append(t.shown, credential.Forms(sent))
 	if len(t.shown) > keep {
 		t.shown = t.shown[len(t.shown)-keep:]
 	}

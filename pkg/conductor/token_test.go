@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -336,4 +338,54 @@ func TestTokenEndpointThatHangs(t *testing.T) {
 			t.Errorf("gave up after %v, want 30 s", waited)
 		}
 	})
+}
+
+// A server repeats what it refuses in whichever way it writes texts: the token, and
+// the key and the secret that a token is asked with. None of it is in an error.
+func TestRefusalsRepeatNoKeyInAnyForm(t *testing.T) {
+	t.Parallel()
+	const odd = `"&<>'\/+%41 =ö`
+	cfg := conductor.Config{ServerURL: address, AuthKey: credential.New("key-of-test " + odd), AuthSecret: credential.New("secret-of-test " + odd)}
+	token := "token-of-test" + strings.TrimSuffix(odd, "ö")
+	for _, refusesToken := range []bool{true, false} {
+		repeat := func(w http.ResponseWriter, text string) {
+			quoted, err := json.Marshal(text)
+			if err != nil {
+				t.Error(err)
+			}
+			http.Error(w, strings.Join([]string{text, string(quoted), fmt.Sprintf("%q", text), url.QueryEscape(text), url.PathEscape(text), html.EscapeString(text)}, "\n"), http.StatusBadRequest)
+		}
+		client := newClientOn(t, cfg, conductortest.Transport(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case !strings.HasSuffix(r.URL.Path, "/token"):
+				repeat(w, r.Header.Get("X-Authorization"))
+			case refusesToken:
+				body, err := io.ReadAll(r.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				repeat(w, string(body))
+			default:
+				w.Header().Set("Content-Type", "application/json")
+				if err := json.NewEncoder(w).Encode(map[string]string{"token": token}); err != nil {
+					t.Error(err)
+				}
+			}
+		})))
+		for _, call := range calls {
+			err := call.call(t.Context(), client)
+			if err == nil {
+				t.Fatalf("%s was not refused", call.name)
+			}
+			text := fmt.Sprintf("%v %+v", err, err)
+			for _, sent := range []string{"key-of-test", "secret-of-test", "token-of-test"} {
+				if strings.Contains(text, sent) {
+					t.Errorf("%s: %s is in %q", call.name, sent, text)
+				}
+			}
+			if !strings.Contains(text, credential.Redacted) {
+				t.Errorf("%s: nothing was repeated: %q", call.name, text)
+			}
+		}
+	}
 }

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -318,17 +316,7 @@ type redactor []string
 func newRedactor(key, secret string) redactor {
 	var all redactor
 	for _, value := range []string{base64.StdEncoding.EncodeToString([]byte(key + ":" + secret)), secret, key} {
-		// As JSON it has two spellings: with &, < and > escaped, and without.
-		quoted, _ := json.Marshal(value)
-		forms := []string{value, url.QueryEscape(value), url.PathEscape(value)}
-		for _, text := range []string{string(quoted), strconv.Quote(value)} {
-			forms = append(forms, text[1:len(text)-1])
-		}
-		for _, form := range forms {
-			if form != "" && !slices.Contains(all, form) {
-				all = append(all, form)
-			}
-		}
+		all = append(all, credential.Forms(value)...)
 	}
 	return all
 }

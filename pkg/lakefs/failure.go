@@ -122,7 +122,7 @@ func (c *call) answered(response *http.Response, body []byte) *txn.ServerError {
 	case c.operation == mergeCommit && status == http.StatusConflict && own:
 		message = strings.TrimSuffix(fmt.Sprintf("conflict: %s; both changed the same paths: %s", c.subject, message), ": ")
 	case own:
-	case status/100 == 2:
+	case status/100 == 2, c.operation == signAddress:
 		// It may hold what is asked for, such as an address that is a secret.
 		message = "not the answer that was asked for"
 	case status/100 == 3:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"html"
 	"io"
 	"net"
 	"net/http"
@@ -380,6 +381,7 @@ func TestCredentialsAreInNoError(t *testing.T) {
 	t.Parallel()
 	forms := []string{
 		testSecret, testKey, url.QueryEscape(testSecret), url.PathEscape(testSecret), strings.ReplaceAll(testSecret, `"`, `\"`),
+		html.EscapeString(testSecret), url.QueryEscape(url.QueryEscape(testSecret)),
 	}
 	header := func(r *http.Request) string {
 		_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")

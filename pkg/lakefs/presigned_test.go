@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -550,6 +551,8 @@ func TestAnswersWithAURLAreNotRepeated(t *testing.T) {
 		"a list":         `["http://store.memory/x?` + secret + `"]`,
 		"no JSON":        `http://store.memory/x?` + secret,
 		"a number":       `{"physical_address":"s3://b/x","presigned_url":1,"x":"` + secret + `"}`,
+		"a refusal":      `400 {"physical_address":"s3://b/x","presigned_url":"http://store.memory/x?` + secret + `"}`,
+		"a page":         `502 <html>http://store.memory/x?` + secret + `</html>`,
 		"another status": `203 {"physical_address":"s3://b/x","presigned_url":"http://store.memory/x?` + secret + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -563,8 +566,9 @@ func TestAnswersWithAURLAreNotRepeated(t *testing.T) {
 						return next.RoundTrip(r)
 					}
 					status, text := 200, body
-					if rest, ok := strings.CutPrefix(body, "203 "); ok {
-						status, text = 203, rest
+					if code, rest, ok := strings.Cut(body, " "); ok && len(code) == 3 {
+						status, _ = strconv.Atoi(code)
+						text = rest
 					}
 					return storeAnswers(status, text)(nil, r)
 				}))

@@ -102,7 +102,7 @@ type redactingWriter struct {
 }
 
 func (w redactingWriter) Write(line []byte) (int, error) {
-	if _, err := io.WriteString(w.to, w.redactor.encodedText(string(line))); err != nil {
+	if _, err := io.WriteString(w.to, w.redactor.Text(string(line))); err != nil {
 		return 0, err
 	}
 	return len(line), nil

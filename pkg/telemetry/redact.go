@@ -1,11 +1,10 @@
 package telemetry
 
 import (
-	"encoding/json"
 	"slices"
-	"strconv"
 	"sync"
 
+	"perago/pkg/credential"
 	"perago/pkg/txn"
 )
 
@@ -13,16 +12,14 @@ import (
 // that short protects nothing.
 const shortestSecret = 4
 
-// Redactor knows the secret values of a process and replaces them in text. It is
-// safe for concurrent use; a nil Redactor knows none.
+// Redactor knows the secret values of a process and replaces them in text, in every
+// form in which a server may have repeated them and a log line holds them. It is safe
+// for concurrent use; a nil Redactor knows none.
 type Redactor struct {
 	mu sync.RWMutex
-	// values are the secrets as they are, longest first, so that a secret inside
-	// another does not leave a remainder.
-	values []string
-	// encoded are the same with the forms in which a JSON or text log line holds
-	// them.
-	encoded []string
+	// known are the secrets as they are, forms all of their forms, longest first, so
+	// that a secret inside another does not leave a remainder.
+	known, forms []string
 }
 
 // NewRedactor knows the given secrets. Values of less than 4 bytes are left out.
@@ -37,42 +34,26 @@ func (r *Redactor) Add(secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, secret := range secrets {
-		if len(secret) < shortestSecret || slices.Contains(r.values, secret) {
+		if len(secret) < shortestSecret || slices.Contains(r.known, secret) {
 			continue
 		}
-		r.values = append(r.values, secret)
-		r.encoded = append(r.encoded, secret)
-		if quoted, err := json.Marshal(secret); err == nil {
-			r.encoded = append(r.encoded, string(quoted[1:len(quoted)-1]))
-		}
-		quoted := strconv.Quote(secret)
-		r.encoded = append(r.encoded, quoted[1:len(quoted)-1])
+		r.known = append(r.known, secret)
+		r.forms = append(r.forms, credential.Forms(secret)...)
 	}
-	longestFirst := func(a, b string) int { return len(b) - len(a) }
-	slices.SortStableFunc(r.values, longestFirst)
-	slices.SortStableFunc(r.encoded, longestFirst)
+	slices.SortStableFunc(r.forms, func(a, b string) int { return len(b) - len(a) })
 }
 
-// Values are the secrets known now, longest first.
+// Values are the secrets known now in all their forms, longest first.
 func (r *Redactor) Values() []string {
 	if r == nil {
 		return nil
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Clone(r.values)
+	return slices.Clone(r.forms)
 }
 
 // Text is s with every known secret replaced by [redacted].
 func (r *Redactor) Text(s string) string {
 	return txn.Redact(s, r.Values()...)
-}
-
-func (r *Redactor) encodedText(s string) string {
-	if r == nil {
-		return s
-	}
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return txn.Redact(s, r.encoded...)
 }

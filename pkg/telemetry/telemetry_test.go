@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"html"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +206,26 @@ func TestLogLinesHoldNoSecret(t *testing.T) {
 					t.Errorf("no JSON any more: %s", line)
 				}
 			})
+		}
+	}
+}
+
+// A server repeats a secret in a form of its own, and the line writes that in its way.
+func TestLogLinesHoldNoFormOfASecret(t *testing.T) {
+	t.Parallel()
+	const secret = `s3cret"&<>'\/+%41 =ö`
+	quoted, err := json.Marshal(map[string]string{"key": secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []LogFormat{FormatJSON, FormatText} {
+		var out bytes.Buffer
+		log := NewLogger(&out, format, slog.LevelInfo, NewRedactor(secret))
+		for _, said := range []string{secret, string(quoted), url.QueryEscape(secret), url.PathEscape(secret), html.EscapeString(secret), strconv.Quote(secret)} {
+			log.Info("refused", "error", errors.New("who is "+said+"?"))
+		}
+		if strings.Contains(out.String(), "s3cret") || strings.Count(out.String(), "[redacted]") != 6 {
+			t.Errorf("%s", out.String())
 		}
 	}
 }
