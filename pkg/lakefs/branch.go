@@ -1,7 +1,9 @@
 package lakefs
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -66,6 +68,36 @@ func (c *Client) createBranch(ctx context.Context, repo txn.Repository, name txn
 			Name: string(name), Source: string(source), Hidden: &hidden,
 		})
 	})
+}
+
+// A page of more than largePage bytes is looked at before it is read: of a list of
+// millions of empty objects a hundred times its size would be made. mostTokens is
+// far above what pageSize entries with all their metadata are.
+const (
+	largePage  = 1 << 20
+	mostTokens = 1000 * pageSize
+)
+
+var errCrowded = errors.New("more entries than a page has")
+
+// asPage is asJSON for a page of a listing.
+func asPage[T any](check func(listing[T]) error) func([]byte) error {
+	read := asJSON(check)
+	return func(body []byte) error {
+		if len(body) > largePage {
+			decoder := json.NewDecoder(bytes.NewReader(body))
+			for count := 0; ; count++ {
+				// What is wrong with it, read will say.
+				if _, err := decoder.Token(); err != nil {
+					break
+				}
+				if count == mostTokens {
+					return errCrowded
+				}
+			}
+		}
+		return read(body)
+	}
 }
 
 // entriesOf reads a page of a listing that is in the order of its entries' names,
@@ -147,7 +179,7 @@ func (c *Client) BranchPages(ctx context.Context, repo txn.Repository, prefix st
 		last := ""
 		for more := true; more; {
 			var page []txn.BranchHead
-			err := c.do(ctx, &call{operation: listBranches, want: http.StatusOK, decode: asJSON(func(a listing[ref]) error {
+			err := c.do(ctx, &call{operation: listBranches, want: http.StatusOK, decode: asPage(func(a listing[ref]) error {
 				heads, latest, hasMore, err := entriesOf(a, last, prefix, func(r ref) (txn.BranchHead, string, error) {
 					head, err := txn.ParseCommitID(r.CommitID)
 					if err != nil {

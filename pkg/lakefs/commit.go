@@ -118,7 +118,7 @@ func (c *Client) firstParents(ctx context.Context, repo txn.Repository, from, st
 			after := apigen.PaginationAfter(last)
 			params.After = &after
 		}
-		err := c.do(ctx, &call{operation: logCommits, want: http.StatusOK, decode: asJSON(func(a listing[commitRecord]) error {
+		err := c.do(ctx, &call{operation: logCommits, want: http.StatusOK, decode: asPage(func(a listing[commitRecord]) error {
 			records, hasMore, err := a.page()
 			if err != nil {
 				return err

@@ -41,7 +41,7 @@ func (c *Client) Uncommitted(ctx context.Context, repo txn.Repository, branch tx
 		Path string `json:"path"`
 	}
 	path := ""
-	err := c.do(ctx, &call{operation: diffBranch, want: http.StatusOK, decode: asJSON(func(a listing[change]) error {
+	err := c.do(ctx, &call{operation: diffBranch, want: http.StatusOK, decode: asPage(func(a listing[change]) error {
 		changes, _, err := a.page()
 		if err == nil && len(changes) > 0 {
 			if path = changes[0].Path; path == "" {

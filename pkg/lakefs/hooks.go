@@ -86,7 +86,7 @@ func pages[T any](ctx context.Context, c *Client, op operation, name func(T) (st
 	var all []T
 	last := ""
 	for more := true; more; {
-		err := c.do(ctx, &call{operation: op, want: http.StatusOK, decode: asJSON(func(a listing[T]) error {
+		err := c.do(ctx, &call{operation: op, want: http.StatusOK, decode: asPage(func(a listing[T]) error {
 			page, hasMore, err := a.page()
 			if err != nil {
 				return err

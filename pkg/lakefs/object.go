@@ -71,7 +71,7 @@ func (c *Client) objects(ctx context.Context, repo txn.Repository, ref txn.Commi
 		after      = apigen.PaginationAfter(last)
 		noMetadata = false
 	)
-	err = c.do(ctx, &call{operation: listObjects, want: http.StatusOK, decode: asJSON(func(a listing[objectRecord]) error {
+	err = c.do(ctx, &call{operation: listObjects, want: http.StatusOK, decode: asPage(func(a listing[objectRecord]) error {
 		objects, _, hasMore, err := entriesOf(a, last, string(prefix), func(record objectRecord) (txn.Object, string, error) {
 			object, err := record.object()
 			return object, object.Path, err

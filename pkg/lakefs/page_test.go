@@ -1,13 +1,17 @@
 package lakefs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"perago/pkg/txn"
 )
@@ -144,6 +148,23 @@ func TestListingsKeepToTheirPrefix(t *testing.T) {
 		}
 		if _, err := client.Branches(t.Context(), repo, "perago-"); err == nil {
 			t.Error("another branch is listed")
+		}
+	})
+}
+
+// A page of millions of empty entries takes no gigabytes to be refused.
+func TestPagesOfNothingTakeNoMemory(t *testing.T) {
+	body := `{"pagination":{"has_more":false},"results":[{}` + strings.Repeat(",{}", 4<<20) + `]}`
+	synctest.Test(t, func(t *testing.T) {
+		client := testClient(t, roundTrip(func(*http.Request) (*http.Response, error) { return reply(200, body), nil }))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // once
+		defer cancel()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := client.History(ctx, repo, id("a"), id("b"), 10)
+		runtime.ReadMemStats(&after)
+		if made := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, txn.ErrRetryable) || made > 20*uint64(len(body)) {
+			t.Errorf("%d bytes were made of %d: %v", made, len(body), err)
 		}
 	})
 }

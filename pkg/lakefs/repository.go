@@ -36,7 +36,7 @@ func (c *Client) Repositories(ctx context.Context) ([]txn.Repository, error) {
 	last := ""
 	for more := true; more; {
 		var page []txn.Repository
-		err := c.do(ctx, &call{operation: listRepositories, want: http.StatusOK, decode: asJSON(func(a listing[entry]) error {
+		err := c.do(ctx, &call{operation: listRepositories, want: http.StatusOK, decode: asPage(func(a listing[entry]) error {
 			names, latest, hasMore, err := entriesOf(a, last, "", func(one entry) (txn.Repository, string, error) {
 				return txn.Repository(one.ID), one.ID, nil
 			})
