@@ -49,7 +49,7 @@ func (c *Client) Poll(ctx context.Context, request txn.PollRequest) ([]txn.Task,
 }
 
 // Task reads one task. One that does not exist, or no longer does after a
-// restart, is txn.ErrNotFound: Conductor 3.15.0 answers 204, others 404.
+// restart, is txn.ErrNotFound: Conductor 3.13.8 and 3.15.0 answer 204, newer ones 404.
 func (c *Client) Task(ctx context.Context, id txn.TaskID) (txn.Task, error) {
 	call := c.call(http.MethodGet, "/tasks/"+segment(id), effectNone)
 	_, response, err := c.tasks.GetTask(ctx, segment(id))
