@@ -83,7 +83,15 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, status uint16, contentType, body string, times byte, tokenBody string) {
 		c := calls[int(which)%len(calls)]
 		answer, limit, longest := 100+int(status)%500, int64(4<<10), 0
-		body, tokenBody = strings.Repeat(echoed.Replace(body), 1+int(times)*16), echoed.Replace(tokenBody)
+		tokenBody = echoed.Replace(tokenBody)
+		var given struct {
+			Token string `json:"token"`
+		}
+		if json.Unmarshal([]byte(tokenBody), &given) != nil || given.Token != token {
+			body = strings.ReplaceAll(body, "TOKEN", "") // it is no secret here
+			body = strings.ReplaceAll(body, token, "")
+		}
+		body = strings.Repeat(echoed.Replace(body), 1+int(times)*16)
 		client := newClientOn(t, conductor.Config{ServerURL: address, AuthKey: credential.New(key), AuthSecret: credential.New(secret)},
 			roundTripper(func(r *http.Request) (*http.Response, error) {
 				response := &http.Response{StatusCode: answer, Header: http.Header{"Content-Type": {contentType}, "Location": {body}}, Request: r}
