@@ -492,7 +492,7 @@ func (r *run) controls() {
 		{"http/value/*-worker/metrics", marker}, {"http/*/*-worker/pprof/cmdline.answer", marker}, {"http/value/*-worker/pprof/heap.answer", marker},
 		{"http/value/*-worker/pprof/goroutine_debug=2.answer", "goroutine "},
 		{"traces/sent", marker}, {"conductor/updates", marker}, {"conductor/updates", "[redacted]"}, {"conductor/task_log", " objects"},
-		{"conductor/workflow-*.json", marker}, {"lake/*/perago-staging-*.json", marker}, {"lake/ok/main.json", "ui." + marker},
+		{"conductor/workflow-*.json", marker}, {"lake/ok/main.json", "ui." + marker},
 		{"perago/commands/explain-*.html", marker}, {"perago/commands/explain-*.stdout", marker}, {"perago/commands/log-*.stderr", marker}, {"perago/commands/log-ok.stdout", "prepare_stage"},
 		{"perago/commands/doctor-*.stdout", marker}, {"perago/commands/doctor-*.stdout", "[redacted]"}, {"perago/refused/*.stderr", "[redacted]"}, {"perago/commands/stage-*.stderr", marker},
 		{"perago/commands/*.stderr", "[redacted]"}, {"perago/nobody/*.stderr", marker},
