@@ -4,10 +4,12 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -241,27 +243,36 @@ func (m *Member) HTTPAddress() (string, error) {
 // Held is what a process holds: numbers, and bytes of memory.
 type Held struct{ Goroutines, Descriptors, Memory float64 }
 
-// Held asks the worker's own metrics. One that is suspended does not answer.
-func (m *Member) Held(ctx context.Context) (Held, error) {
+// Get asks the worker's health listener. One that is suspended does not answer.
+func (m *Member) Get(ctx context.Context, path string) ([]byte, error) {
 	address, err := m.HTTPAddress()
 	if err != nil {
-		return Held{}, err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
-		return Held{}, err
+		return nil, err
 	}
 	// A connection that waits for the next look would be held by the worker too.
 	request.Close = true
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return Held{}, err
+		return nil, err
 	}
 	defer response.Body.Close()
+	return io.ReadAll(response.Body)
+}
+
+// Held asks the worker's own metrics.
+func (m *Member) Held(ctx context.Context) (Held, error) {
+	text, err := m.Get(ctx, "/metrics")
+	if err != nil {
+		return Held{}, err
+	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return Held{}, err
 	}

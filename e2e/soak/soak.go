@@ -71,7 +71,7 @@ func newSoak(ctx context.Context, o options, out, log io.Writer) (_ *soak, err e
 			s.close()
 		}
 	}()
-	for _, dir := range []string{s.root, s.logs()} {
+	for _, dir := range []string{s.root, s.logs(), s.said()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
@@ -111,7 +111,10 @@ func newSoak(ctx context.Context, o options, out, log io.Writer) (_ *soak, err e
 	return s, nil
 }
 
+// logs is where the servers write, said where what the fleet and the command line
+// say is kept.
 func (s *soak) logs() string { return filepath.Join(s.dir, "logs") }
+func (s *soak) said() string { return filepath.Join(s.dir, "said") }
 
 // outside is the part of the tree that no step owns.
 func (s *soak) outside() map[string]string {
@@ -163,7 +166,7 @@ func (s *soak) repositories() []txn.Repository {
 const sweepTTL = 45 * time.Second
 
 func (s *soak) member(w fleet.Worker, i int) (*fleet.Member, error) {
-	return fleet.NewMember(w, s.servers.Servers, s.binaries, filepath.Join(s.logs(), fmt.Sprintf("%s-%d.log", w, i)), s.wrap, append(s.env(),
+	return fleet.NewMember(w, s.servers.Servers, s.binaries, filepath.Join(s.said(), fmt.Sprintf("%s-%d.log", w, i)), s.wrap, append(s.env(),
 		"PERAGO_TASK_TYPES="+taskType(w),
 		"PERAGO_DOMAINS="+s.name,
 		"PERAGO_WORKSPACE_ROOT="+s.root, // the stage worker's alone
@@ -196,7 +199,7 @@ func (s *soak) random(actor string) *rand.Rand {
 
 // run lets everything loose, brings it to rest, and judges.
 func (s *soak) run(ctx context.Context) (*verdict, error) {
-	fmt.Fprintf(s.log, "soak: seed %d, %s, %d processes of each worker, logs in %s\n", s.seed, s.duration, s.replicas, s.logs())
+	fmt.Fprintf(s.log, "soak: seed %d, %s, %d processes of each worker, all that is written in %s\n", s.seed, s.duration, s.replicas, s.dir)
 	if err := s.polling(ctx); err != nil {
 		return nil, err
 	}
@@ -240,6 +243,9 @@ func (s *soak) run(ctx context.Context) (*verdict, error) {
 	strife.Wait()
 	fmt.Fprintf(s.log, "soak: the nemesis has stopped; what runs comes to its end, and these faults still wait for a request: %v\n", nemesis.unmet())
 	drivers.Wait()
+	if err := s.listen(ctx); err != nil {
+		return nil, err
+	}
 	rest()
 	helpers.Wait()
 	if err := ctx.Err(); err != nil {
@@ -247,6 +253,9 @@ func (s *soak) run(ctx context.Context) (*verdict, error) {
 	}
 
 	v := &verdict{operations: &s.counts, seed: s.seed}
+	if err := s.search(v); err != nil {
+		return nil, err
+	}
 	nemesis.judge(v)
 	leaks.judge(v)
 	if err := s.sweep(ctx, v); err != nil {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -147,6 +148,32 @@ func TestClaims(t *testing.T) {
 	}
 	if said := strings.Join(v.problems, "\n"); !strings.Contains(said, "is of task publish, which no worker was seen to get") || v.publications != 1 {
 		t.Errorf("%d publications, and %s", v.publications, said)
+	}
+}
+
+// A key in what was said is a violation, and so is a search that would not see one.
+func TestKeysAreLookedFor(t *testing.T) {
+	t.Parallel()
+	s := &soak{name: "soak-of-the-test", options: options{dir: t.TempDir()}, servers: &servers{Servers: stack.Servers{AccessKeyID: "key-of-the-test", SecretAccessKey: "secret-of-the-test"}}}
+	if err := os.MkdirAll(s.said(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ file, content, says string }{
+		{"stage-0.log", "domain soak-of-the-test", ""},
+		{"publish-0.metrics", "nothing", "finds not even the name of the run in what ends in .metrics"},
+		{"publish-0.metrics", "in soak-of-the-test", ""},
+		{"explain.html", "soak-of-the-test, c2VjcmV0LW9mLXRoZS10ZXN0", "a key to lakeFS is in what was said: explain.html:1 holds secret 0 (base64)"},
+	} {
+		if err := os.WriteFile(filepath.Join(s.said(), step.file), []byte(step.content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var v verdict
+		if err := s.search(&v); err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Join(v.problems, "\n"); v.clean() != (step.says == "") || !strings.Contains(said, step.says) {
+			t.Errorf("with %s: %q, want %q", step.file, said, step.says)
+		}
 	}
 }
 
