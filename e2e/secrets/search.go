@@ -82,14 +82,10 @@ func Search(dir string, secrets []string) ([]Hit, error) {
 
 type searcher struct {
 	needles []needle
-	// begins tells by its first two bytes which list of starts a text may be in: 0 is
-	// none. So all needles are looked for in one pass.
-	begins [1 << 16]uint8
-	starts [][]needle
-	file   string
-	hits   []Hit
-	seen   map[Hit]bool
-	count  map[[2]string]int
+	file    string
+	hits    []Hit
+	seen    map[Hit]bool
+	count   map[[2]string]int
 }
 
 // needle is one text that stands for a secret.
@@ -104,7 +100,6 @@ func (s *searcher) add(i int, secret string) {
 		one := needle{i, form, []byte(text)}
 		if !slices.ContainsFunc(s.needles, func(known needle) bool { return bytes.Equal(known.text, one.text) }) {
 			s.needles = append(s.needles, one)
-			s.begin(one)
 		}
 	}
 	add("as it is", secret)
@@ -118,34 +113,6 @@ func (s *searcher) add(i int, secret string) {
 		for before := range 3 {
 			text := encoding.EncodeToString(append(make([]byte, before), secret...))
 			add("base64", text[(before*8+5)/6:(before+len(secret))*8/6])
-		}
-	}
-}
-
-// begin puts a needle into the list of those that begin like it. Where there are more
-// lists than a byte counts, the last one is shared.
-func (s *searcher) begin(one needle) {
-	start := &s.begins[int(one.text[0])<<8|int(one.text[1])]
-	if *start == 0 {
-		if len(s.starts) < 255 {
-			s.starts = append(s.starts, nil)
-		}
-		*start = uint8(len(s.starts))
-	}
-	s.starts[*start-1] = append(s.starts[*start-1], one)
-}
-
-// find gives every place of a text at which a needle stands, until found says no.
-func (s *searcher) find(text []byte, found func(at int, one needle) bool) {
-	for at := 0; at+1 < len(text); at++ {
-		start := s.begins[int(text[at])<<8|int(text[at+1])]
-		if start == 0 {
-			continue
-		}
-		for _, one := range s.starts[start-1] {
-			if bytes.HasPrefix(text[at:], one.text) && !found(at, one) {
-				return
-			}
 		}
 	}
 }
@@ -187,10 +154,9 @@ func (s *searcher) scan(from io.ReaderAt, size int64, form string, depth int) er
 // at as it is.
 func (s *searcher) piece(line int, data []byte, form string, depth int) {
 	plain := true
-	s.find(data, func(int, needle) bool {
-		plain = false
-		return false
-	})
+	for _, needle := range s.needles {
+		plain = plain && !bytes.Contains(data, needle.text)
+	}
 	for text := range bytes.Lines(data) {
 		if !plain || bytes.ContainsAny(text, `%\&`) {
 			s.line(line, text, form, depth)
@@ -201,10 +167,11 @@ func (s *searcher) piece(line int, data []byte, form string, depth int) {
 
 // line looks at a text and at what it stands for.
 func (s *searcher) line(number int, text []byte, form string, depth int) {
-	s.find(text, func(at int, one needle) bool {
-		s.hit(number, text, at, one, form)
-		return true
-	})
+	for _, needle := range s.needles {
+		if at := bytes.Index(text, needle.text); at >= 0 {
+			s.hit(number, text, at, needle, form)
+		}
+	}
 	if depth == deepest {
 		return
 	}
