@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ func (h Hit) String() string {
 // JSON or Go, entities of HTML, and gzip, which may begin anywhere in a file. A secret
 // has at least 8 bytes.
 func Search(dir string, secrets []string) ([]Hit, error) {
-	s := &searcher{seen: map[Hit]bool{}, count: map[[2]string]int{}}
+	s := &searcher{needles: map[[shortest]byte][]needle{}, seen: map[Hit]bool{}, count: map[[2]string]int{}}
 	for i, secret := range secrets {
 		if len(secret) < shortest {
 			return nil, fmt.Errorf("secret %d has %d bytes; one of less than %d stands everywhere", i, len(secret), shortest)
@@ -81,7 +82,10 @@ func Search(dir string, secrets []string) ([]Hit, error) {
 }
 
 type searcher struct {
-	needles []needle
+	// needles are by their beginning, so that thousands of them are looked for in one
+	// pass; filter has a bit for each beginning, so that most places are passed at once.
+	needles map[[shortest]byte][]needle
+	filter  [1 << filterBits / 64]uint64
 	file    string
 	hits    []Hit
 	seen    map[Hit]bool
@@ -97,10 +101,13 @@ type needle struct {
 
 func (s *searcher) add(i int, secret string) {
 	add := func(form, text string) {
-		one := needle{i, form, []byte(text)}
-		if !slices.ContainsFunc(s.needles, func(known needle) bool { return bytes.Equal(known.text, one.text) }) {
-			s.needles = append(s.needles, one)
+		begin := [shortest]byte([]byte(text))
+		if slices.ContainsFunc(s.needles[begin], func(known needle) bool { return string(known.text) == text }) {
+			return
 		}
+		s.needles[begin] = append(s.needles[begin], needle{i, form, []byte(text)})
+		bit := place([]byte(text))
+		s.filter[bit/64] |= 1 << (bit % 64)
 	}
 	add("as it is", secret)
 	// In the query of a URL a blank is a plus.
@@ -113,6 +120,31 @@ func (s *searcher) add(i int, secret string) {
 		for before := range 3 {
 			text := encoding.EncodeToString(append(make([]byte, before), secret...))
 			add("base64", text[(before*8+5)/6:(before+len(secret))*8/6])
+		}
+	}
+}
+
+const filterBits = 20
+
+// place is the bit of the filter for a text that begins like this.
+func place(text []byte) uint32 {
+	return binary.LittleEndian.Uint32(text) * 2654435761 >> (32 - filterBits) // Knuth's multiplicative hash
+}
+
+// find gives every place of a text at which a needle stands, until found says no. It
+// is most of the work and shares nothing: the race detector, which would make it many
+// times slower, leaves it alone.
+//
+//go:norace
+func (s *searcher) find(text []byte, found func(at int, one needle) bool) {
+	for at := 0; at+shortest <= len(text); at++ {
+		if bit := place(text[at:]); s.filter[bit/64]&(1<<(bit%64)) == 0 {
+			continue
+		}
+		for _, one := range s.needles[[shortest]byte(text[at:])] {
+			if bytes.HasPrefix(text[at:], one.text) && !found(at, one) {
+				return
+			}
 		}
 	}
 }
@@ -154,9 +186,10 @@ func (s *searcher) scan(from io.ReaderAt, size int64, form string, depth int) er
 // at as it is.
 func (s *searcher) piece(line int, data []byte, form string, depth int) {
 	plain := true
-	for _, needle := range s.needles {
-		plain = plain && !bytes.Contains(data, needle.text)
-	}
+	s.find(data, func(int, needle) bool {
+		plain = false
+		return false
+	})
 	for text := range bytes.Lines(data) {
 		if !plain || bytes.ContainsAny(text, `%\&`) {
 			s.line(line, text, form, depth)
@@ -167,11 +200,10 @@ func (s *searcher) piece(line int, data []byte, form string, depth int) {
 
 // line looks at a text and at what it stands for.
 func (s *searcher) line(number int, text []byte, form string, depth int) {
-	for _, needle := range s.needles {
-		if at := bytes.Index(text, needle.text); at >= 0 {
-			s.hit(number, text, at, needle, form)
-		}
-	}
+	s.find(text, func(at int, one needle) bool {
+		s.hit(number, text, at, one, form)
+		return true
+	})
 	if depth == deepest {
 		return
 	}
@@ -192,26 +224,27 @@ func join(outer, inner string) string {
 	return outer + ", " + inner
 }
 
-func (s *searcher) hit(line int, text []byte, at int, needle needle, form string) {
-	if s.seen[Hit{File: s.file, Line: line, Secret: needle.secret}] {
+func (s *searcher) hit(line int, text []byte, at int, one needle, form string) {
+	if s.seen[Hit{File: s.file, Line: line, Secret: one.secret}] {
 		return
 	}
-	counted := [2]string{s.file, strconv.Itoa(needle.secret)}
+	counted := [2]string{s.file, strconv.Itoa(one.secret)}
 	if s.count[counted]++; s.count[counted] > most {
 		return
 	}
-	s.seen[Hit{File: s.file, Line: line, Secret: needle.secret}] = true
-	around := slices.Concat(text[max(0, at-80):at], []byte("[secret]"), text[at+len(needle.text):min(len(text), at+len(needle.text)+40)])
+	s.seen[Hit{File: s.file, Line: line, Secret: one.secret}] = true
+	around := slices.Concat(text[max(0, at-80):at], []byte("[secret]"), text[at+len(one.text):min(len(text), at+len(one.text)+40)])
 	// Another secret may stand beside it.
-	for _, other := range s.needles {
+	s.find(bytes.Clone(around), func(_ int, other needle) bool {
 		around = bytes.ReplaceAll(around, other.text, []byte("[secret]"))
-	}
-	if form != "" && needle.form == "as it is" {
-		needle.form = form
+		return true
+	})
+	if form != "" && one.form == "as it is" {
+		one.form = form
 	} else {
-		needle.form = join(form, needle.form)
+		one.form = join(form, one.form)
 	}
-	s.hits = append(s.hits, Hit{File: s.file, Line: line, Secret: needle.secret, Form: needle.form, Text: strings.TrimSpace(string(around))})
+	s.hits = append(s.hits, Hit{File: s.file, Line: line, Secret: one.secret, Form: one.form, Text: strings.TrimSpace(string(around))})
 }
 
 // gzipped is how a gzip stream begins.
