@@ -1,20 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"io"
-	"net/http/httptest"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
-	"perago/pkg/conductor"
-	"perago/pkg/conductor/conductortest"
-	"perago/pkg/lakefs/lakefstest"
-	"perago/pkg/worker"
-	"perago/taskdefs"
+	"perago/e2e/fleet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,63 +14,5 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // more: TestMain sees what does.
 func TestNothingRunsAfterADrain(t *testing.T) {
 	t.Parallel()
-	lake := lakefstest.NewServer()
-	lakeServer, conductorServer := httptest.NewServer(lake), httptest.NewServer(conductortest.New(nil))
-	t.Cleanup(lakeServer.Close)
-	t.Cleanup(conductorServer.Close)
-	client, err := conductor.New(conductor.Config{ServerURL: conductorServer.URL}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
-	for _, taskType := range program.TaskTypes {
-		definition, err := taskdefs.Files.ReadFile(string(taskType) + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := client.PutTaskDefinition(t.Context(), definition); err != nil {
-			t.Fatal(err)
-		}
-	}
-	environment := map[string]string{
-		"CONDUCTOR_SERVER_URL": conductorServer.URL, "LAKECTL_SERVER_ENDPOINT_URL": lakeServer.URL,
-		"LAKECTL_CREDENTIALS_ACCESS_KEY_ID":     lake.Config().AccessKeyID.Reveal(),
-		"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lake.Config().SecretAccessKey.Reveal(),
-		"PERAGO_ALLOWED_REPOSITORIES":           "*", "PERAGO_WORKSPACE_ROOT": t.TempDir(), "PERAGO_HTTP_ADDR": "127.0.0.1:0",
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var log bytes.Buffer
-	ended := make(chan int, 1)
-	go func() {
-		ended <- worker.Run(ctx, program, func(name string) (string, bool) {
-			value, ok := environment[name]
-			return value, ok
-		}, nil, io.Discard, &log)
-	}()
-	tick, tooLong := time.NewTicker(10*time.Millisecond), time.After(30*time.Second)
-	defer tick.Stop()
-	for waiting := program.TaskTypes; len(waiting) > 0; {
-		polls, err := client.LastPolls(t.Context(), waiting[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(polls) > 0 {
-			waiting = waiting[1:]
-			continue
-		}
-		select {
-		case <-tick.C:
-		case code := <-ended:
-			t.Fatalf("it ended with %d:\n%s", code, log.String())
-		case <-tooLong:
-			stop()
-			<-ended
-			t.Fatalf("it never polled %s:\n%s", waiting[0], log.String())
-		}
-	}
-	stop()
-	if code := <-ended; code != worker.ExitDrained {
-		t.Errorf("exit code %d, want %d:\n%s", code, worker.ExitDrained, log.String())
-	}
+	fleet.Drain(t, program)
 }

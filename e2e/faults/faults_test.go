@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -23,21 +22,7 @@ import (
 // binaries is what the tests run, built once: with the race detector.
 var binaries string
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(func() int {
-		var err error
-		if binaries, err = os.MkdirTemp("", "perago-faults-test-"); err == nil {
-			defer os.RemoveAll(binaries)
-			err = fleet.Build(context.Background(), binaries, true)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "faults:", err)
-			return 1
-		}
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(fleet.RunTests(m, &binaries)) }
 
 // shortForm runs a sample, drawn anew each time; a failure prints the seed.
 func shortForm(t *testing.T, args ...string) string {

@@ -2,9 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,21 +19,7 @@ import (
 // binaries is what the tests run, built once: with the race detector.
 var binaries string
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(func() int {
-		var err error
-		if binaries, err = os.MkdirTemp("", "perago-soak-test-"); err == nil {
-			defer os.RemoveAll(binaries)
-			err = fleet.Build(context.Background(), binaries, true)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "soak:", err)
-			return 1
-		}
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(fleet.RunTests(m, &binaries)) }
 
 // short runs for a moment, drawn anew each time; its log has the seed.
 func short(t *testing.T, args ...string) (code int, out string) {
