@@ -84,7 +84,7 @@ func (c *Client) imported(ctx context.Context, repo txn.Repository, branch txn.B
 	began := time.Now()
 	looked, renewed, renewal := began, began, ""
 	for {
-		if commit := c.landed(ctx, repo, branch, before, metadata); commit != nil {
+		if commit := c.onBranch(ctx, repo, branch, before, metadata); commit != nil {
 			return *commit, nil
 		}
 		if time.Since(looked) >= importRenews {
@@ -110,9 +110,9 @@ func (c *Client) imported(ctx context.Context, repo txn.Repository, branch txn.B
 	}
 }
 
-// landed is the import's commit when it is the head of its branch, which nobody else
+// onBranch is the import's commit when it is the head of its branch, which nobody else
 // writes; nil when it is not, or cannot be read: then the status has the word.
-func (c *Client) landed(ctx context.Context, repo txn.Repository, branch txn.Branch, before txn.CommitID, metadata map[string]string) *txn.Commit {
+func (c *Client) onBranch(ctx context.Context, repo txn.Repository, branch txn.Branch, before txn.CommitID, metadata map[string]string) *txn.Commit {
 	head, err := c.Head(ctx, repo, branch)
 	if err != nil || head == before {
 		return nil

@@ -37,8 +37,10 @@ func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	one := callOf(ctx)
 	streamed := one != nil && one.stream
-	if w.timer.Reset(patience); streamed {
+	if streamed {
 		w.timer.Stop()
+	} else {
+		w.timer.Reset(patience)
 	}
 	response.Body = &answerBody{response.Body, w, streamed}
 	return response, nil
