@@ -36,7 +36,8 @@ func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, w.end(err)
 	}
 	one := callOf(ctx)
-	streamed := one != nil && one.stream
+	// A refusal is a small answer, also where the object would be streamed.
+	streamed := one != nil && one.stream && response.StatusCode == one.want
 	if streamed {
 		w.timer.Stop()
 	} else {

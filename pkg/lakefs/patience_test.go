@@ -52,6 +52,11 @@ func TestASilentServerIsGivenUp(t *testing.T) {
 			response.Body = silentBody{trickle{}, r.Context()}
 			return response, nil
 		},
+		"a trickle of a refusal": func(r *http.Request, _ int) (*http.Response, error) {
+			response := reply(404, "")
+			response.Body = silentBody{trickle{}, r.Context()}
+			return response, nil
+		},
 		"half a refusal": func(r *http.Request, status int) (*http.Response, error) {
 			response := reply(404, "")
 			response.Body = silentBody{strings.NewReader(`{"message":`), r.Context()}
@@ -74,7 +79,7 @@ func TestASilentServerIsGivenUp(t *testing.T) {
 				if took := time.Since(began); err == nil || sent != 1 || took < patience || took > patience+time.Second {
 					t.Errorf("%s, %s: %v after %s and %d requests", c.operation, name, err, took, sent)
 				}
-				if want := doubtOf(c.operation); !errors.Is(err, want) && name != "half a refusal" {
+				if want := doubtOf(c.operation); !errors.Is(err, want) && !strings.HasSuffix(name, "a refusal") {
 					t.Errorf("%s, %s: %v is not %v", c.operation, name, err, want)
 				}
 			})
