@@ -27,9 +27,13 @@ type Client struct {
 	workflows *client.WorkflowResourceApiService
 }
 
+// idleConnections are kept for the next calls: a worker polls several queues while
+// the fences and heartbeats of its tasks read. The standard library keeps two.
+const idleConnections = 64
+
 // New makes a client and sends nothing. Every request goes through transport;
 // nil means a transport of the client's own with the standard library's
-// settings. The error joins the faults of the configuration.
+// settings and more connections. The error joins the faults of the configuration.
 func New(cfg Config, transportOfCaller http.RoundTripper) (*Client, error) {
 	if faults := cfg.Validate(); len(faults) > 0 {
 		return nil, errors.Join(faults...)
@@ -40,7 +44,9 @@ func New(cfg Config, transportOfCaller http.RoundTripper) (*Client, error) {
 		if !ok {
 			return nil, errors.New("http.DefaultTransport has been replaced; give a transport")
 		}
-		below = standard.Clone()
+		own := standard.Clone()
+		own.MaxIdleConnsPerHost = idleConnections
+		below = own
 	}
 	base := cfg.baseURL()
 	c := &Client{base: base, tokens: newTokens(cfg, base, below)}

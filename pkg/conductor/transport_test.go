@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -208,6 +209,46 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 	if connections.Load() != 1 {
 		t.Errorf("%d connections, want 1", connections.Load())
+	}
+}
+
+// TestConnectionsOfManyCallsAreKept: a worker's polls, fences and heartbeats are
+// many calls at once, and the next many find their connections again.
+func TestConnectionsOfManyCallsAreKept(t *testing.T) {
+	t.Parallel()
+	const atOnce, rounds = 16, 5
+	var connections atomic.Int32
+	var all sync.WaitGroup
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		// Nobody is answered before all are there, so each has a connection.
+		all.Done()
+		all.Wait()
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	client := newClientOn(t, conductor.Config{ServerURL: server.URL}, nil)
+	t.Cleanup(client.CloseIdleConnections)
+	for range rounds {
+		all.Add(atOnce)
+		var calls sync.WaitGroup
+		for range atOnce {
+			calls.Go(func() {
+				if _, err := client.Task(t.Context(), "absent"); !errors.Is(err, txn.ErrNotFound) {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+	}
+	// A connection may become free a moment after its answer.
+	if n := connections.Load(); n > 2*atOnce {
+		t.Errorf("%d rounds of %d calls at once took %d connections", rounds, atOnce, n)
 	}
 }
 

@@ -15,11 +15,12 @@ import (
 	"perago/pkg/txn"
 )
 
-// The pace of polls. Polls do not wait on the server: a waiting poll is not woken
-// by a new task, and a server may hold it for 200 ms whatever shorter wait it was
-// asked for, or until it has as many tasks as were asked for. answerTime is what
-// an answer may take. A queue that has been empty for long is asked less often,
-// but never so seldom that a task waits longer than a hundredth of that time.
+// The pace of polls. A poll asks for one task and for no wait: a waiting poll is not
+// woken by a new task, and Conductor on Redis holds a poll for 100 ms, whatever wait
+// it was asked for, while it has found fewer tasks than were asked for; those it has
+// found it holds as long. answerTime is what an answer may take. A queue that has
+// been empty for long is asked less often, but never so seldom that a task waits
+// longer than a hundredth of that time.
 const (
 	answerTime   = 10 * time.Second
 	idleFraction = 100
@@ -181,42 +182,35 @@ func (r *Runtime) poll(ctx context.Context, taskType txn.TaskType, domain string
 			return
 		}
 		queue.polls()
-		// As many as can run; whoever waits for a slot comes first.
-		count := 1
-		for count < r.Concurrency && r.slots.TryAcquire(1) {
-			count++
-		}
 		sent := time.Now()
-		tasks, err := r.send(ctx, txn.PollRequest{Type: taskType, Domain: domain, Worker: r.Worker, Count: count})
+		tasks, err := r.send(ctx, txn.PollRequest{Type: taskType, Domain: domain, Worker: r.Worker, Count: 1})
 		r.Metrics.Polled(taskType, time.Since(sent))
 
-		stopping := ctx.Err() != nil
+		stopping, taken := ctx.Err() != nil, false
 		for i, task := range tasks {
 			other := task.Type != taskType
 			if other {
 				err = fmt.Errorf("Conductor handed out task %s of type %q to a poll for %s; it is handed back", task.ID, task.Type, taskType)
 				task.Type = taskType // whatever it says would be a metric's label
 			}
-			// More tasks than were asked for have no slot. A task of another type is
+			// A second task, which nobody asked for, has no slot. One of another type is
 			// another handler's: cleanup, which never fails, would complete a publish.
-			if stopping || i >= count || other {
-				if !stopping && i < count {
-					r.slots.Release(1)
-				}
+			if stopping || i > 0 || other {
 				r.tasks.Go(func() { r.handBack(task, sent) })
 				continue
 			}
+			taken = true
 			r.tasks.Go(func() {
 				defer r.slots.Release(1)
 				stale.Store(r.execute(task, sent, handler))
 			})
 		}
 		queue.polled(err)
-		if unused := count - len(tasks); stopping {
-			r.slots.Release(int64(count))
+		if !taken {
+			r.slots.Release(1)
+		}
+		if stopping {
 			return
-		} else if unused > 0 {
-			r.slots.Release(int64(unused))
 		}
 
 		var wait time.Duration

@@ -35,14 +35,13 @@ func TestNoTaskIsTakenThatCannotRun(t *testing.T) {
 				t.Errorf("with both slots taken task %d is %s, want %s", i, got, want)
 			}
 		}
-		if polls := h.conductor.made("Poll"); len(polls) != 1 {
-			t.Errorf("%d polls without a free slot, want the 1 that filled both", len(polls))
+		if polls := h.conductor.made("Poll"); len(polls) != 2 {
+			t.Errorf("%d polls without a free slot, want the 2 that filled both", len(polls))
 		}
 		release <- struct{}{}
 		synctest.Wait()
-		polls := h.conductor.made("Poll")
-		if last := polls[len(polls)-1]; last.Poll.Count != 1 {
-			t.Errorf("one slot is free and the poll asks for %d", last.Poll.Count)
+		if polls := h.conductor.made("Poll"); len(polls) != 3 {
+			t.Errorf("%d polls after a slot became free, want 3", len(polls))
 		}
 		close(release)
 		time.Sleep(time.Second)
@@ -53,6 +52,26 @@ func TestNoTaskIsTakenThatCannotRun(t *testing.T) {
 		}
 		if most.Load() != 2 {
 			t.Errorf("%d tasks ran at once, want 2", most.Load())
+		}
+	})
+}
+
+// A server may hold the tasks that it has until it has as many as were asked for.
+func TestAPollAsksForOneTaskAndNoWait(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		for i := range 5 {
+			h.conductor.schedule(txn.TaskID(fmt.Sprintf("t%d", i)), stageType, "")
+		}
+		h.stage(untilCancelled, func(o *Options) { o.Concurrency = 8 })
+		synctest.Wait()
+		polls := h.conductor.made("Poll")
+		if len(polls) != 6 {
+			t.Errorf("%d polls for five tasks, want 6 without a pause", len(polls))
+		}
+		for _, poll := range polls {
+			if poll.Poll.Count != 1 || poll.Poll.Wait != 0 {
+				t.Errorf("a poll asks for %d tasks and a wait of %s", poll.Poll.Count, poll.Poll.Wait)
+			}
 		}
 	})
 }
@@ -368,7 +387,8 @@ func TestTasksOfAPollInFlightAreHandedBack(t *testing.T) {
 		}))
 		h.conductor.schedule("a", stageType, "")
 		h.conductor.schedule("b", stageType, "")
-		h.stage(handler)
+		// One task more than was asked for.
+		h.stage(handler, func(o *Options) { o.Conductor = &generousConductor{memoryConductor: h.conductor} })
 		h.stop()
 		if err := h.result(time.Minute); err != nil {
 			t.Error(err)
