@@ -37,23 +37,43 @@ func (r route) clone() route { return route{maps.Clone(r.heads), maps.Clone(r.va
 func (r route) print() string { return fmt.Sprint(r.heads, r.values) }
 
 // mostRoutes and mostSteps bound the work; a workflow with more ways through it is
-// looked at in part. Of loops inside loops, and of sub-workflows that run
-// themselves, a few lines are more steps than anybody waits for.
+// looked at in part, and the work says so. Of loops inside loops, and of
+// sub-workflows that run themselves, a few lines are more steps than anybody waits
+// for.
 const (
 	mostRoutes = 256
 	mostSteps  = 50_000
 )
 
-func distinctRoutes(routes []route) []route {
+// work is how many of mostSteps are left, and whether something was left out.
+type work struct {
+	left   int
+	inPart bool
+}
+
+func (w *work) distinct(routes []route) []route {
 	var all []route
 	seen := map[string]bool{}
 	for _, r := range routes {
-		if print := r.print(); !seen[print] && len(all) < mostRoutes {
-			seen[print] = true
-			all = append(all, r)
+		print := r.print()
+		if seen[print] {
+			continue
 		}
+		if len(all) == mostRoutes {
+			w.inPart = true
+			break
+		}
+		seen[print] = true
+		all = append(all, r)
 	}
 	return all
+}
+
+// spend takes steps from those that are left, and reports false when there are none.
+func (w *work) spend(steps int) bool {
+	w.left -= steps
+	w.inPart = w.inPart || w.left <= 0
+	return w.left > 0
 }
 
 // chain goes through one workflow.
@@ -75,20 +95,14 @@ type chain struct {
 	workspaces, readers []string
 	// depth bounds sub-workflows that name each other.
 	depth int
-	// left is how many of mostSteps are left, for the sub-workflows too.
-	left *int
-}
-
-// spend takes steps from those that are left, and reports false when there are none.
-func (c *chain) spend(steps int) bool {
-	*c.left -= steps
-	return *c.left > 0
+	// work is that of the sub-workflows too.
+	work *work
 }
 
 // run goes through a list of tasks from each of the routes.
 func (c *chain) run(tasks []task, routes []route) []route {
 	for _, t := range tasks {
-		if !c.spend(len(routes)) {
+		if !c.work.spend(len(routes)) {
 			return routes
 		}
 		var next []route
@@ -99,7 +113,7 @@ func (c *chain) run(tasks []task, routes []route) []route {
 				next = append(next, c.step(t, r)...)
 			}
 		}
-		routes = distinctRoutes(next)
+		routes = c.work.distinct(next)
 	}
 	return routes
 }
@@ -198,7 +212,7 @@ func (c *chain) fork(t task, routes []route) []route {
 		writers := map[string]int{}
 		for i, branch := range branches {
 			ends := c.run(branch, []route{before.clone()})
-			if !c.spend(len(ends) * len(joined)) {
+			if !c.work.spend(len(ends) * len(joined)) {
 				return append(after, joined...)
 			}
 			var next []route
@@ -220,7 +234,7 @@ func (c *chain) fork(t task, routes []route) []route {
 					next = append(next, merge(one, before, end))
 				}
 			}
-			if joined = distinctRoutes(next); len(joined) == 0 {
+			if joined = c.work.distinct(next); len(joined) == 0 {
 				break // it ends the workflow
 			}
 		}
@@ -268,7 +282,7 @@ func (c *chain) subWorkflow(t task, r route) {
 		}
 	}
 	below := newChain(inner.taskList(), c.workflows)
-	below.given, below.depth, below.left = given, c.depth+1, c.left
+	below.given, below.depth, below.work = given, c.depth+1, c.work
 	ends := below.run(inner.taskList(), []route{{heads: maps.Clone(r.heads), values: map[string]value{}}})
 	// One way through it is as good as another here: what matters is whether it
 	// moved a branch.
@@ -339,9 +353,8 @@ func (c *chain) evalObject(object map[string]any, r route) (*value, bool) {
 
 // newChain is a chain that tells nobody.
 func newChain(tasks []task, workflows map[string]Definition) *chain {
-	left := mostSteps
 	c := &chain{
-		workflows: workflows, left: &left,
+		workflows: workflows, work: &work{left: mostSteps},
 		stale: func(task, string, string) {}, null: func(task) {}, parallel: func(task, task, task) {},
 	}
 	for _, t := range everyTask(tasks) {

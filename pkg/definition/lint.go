@@ -22,6 +22,7 @@ const (
 	RuleInput           Rule = "input"
 	RuleChain           Rule = "workspace-chain"
 	RuleParallelWriters Rule = "parallel-writers"
+	RuleEveryWay        Rule = "every-way"
 	RuleOptional        Rule = "optional"
 	RuleSharedDirectory Rule = "shared-directory"
 	RuleFailureWorkflow Rule = "failure-workflow"
@@ -51,6 +52,7 @@ func Rules() []RuleInfo {
 		{Rule: RuleInput, About: "the inputs of perago's tasks have the fields that they must and may have"},
 		{Rule: RuleChain, About: "a step starts from what the step before it published to the same branch"},
 		{Rule: RuleParallelWriters, About: "no two branches of a fork publish to one branch"},
+		{Rule: RuleEveryWay, About: "there are not more ways through the workflow than the two rules before this one look at"},
 		{Rule: RuleOptional, About: "stage and publish are not optional, cleanup is"},
 		{Rule: RuleSharedDirectory, About: "source.directory is of one attempt of the task that writes it"},
 		{Rule: RuleFailureWorkflow, About: "the workflow has a failure workflow, and that one cleans up"},
@@ -470,6 +472,10 @@ func (l *linter) chain(d Definition) {
 			"publish in one branch of the fork alone, or after the join, one step after the other")
 	}
 	c.follow(d)
+	if c.work.inPart {
+		l.found(RuleEveryWay, "tasks", fmt.Sprintf("there are more ways through the workflow than %s and %s look at, so they may have missed something", RuleChain, RuleParallelWriters),
+			fmt.Sprintf("put parts of it into sub-workflows, or read it by those two rules yourself and leave this one out (--without %s)", RuleEveryWay))
+	}
 }
 
 // plainCommit is the publish task of a commit.
