@@ -19,7 +19,7 @@ type transferConfig struct {
 
 // transfer is of the stage worker's configuration what goes for a person, too.
 type transfer struct {
-	Concurrency int    `env:"PERAGO_UPLOAD_CONCURRENCY,default=64" desc:"Uploads or downloads at once; a file to upload of more than 256 KiB counts for several, up to an eighth of them"`
+	Concurrency int    `env:"PERAGO_UPLOAD_CONCURRENCY,default=128" desc:"Uploads or downloads at once; a file to upload of more than 256 KiB counts for several, up to an eighth of them"`
 	RateLimit   int64  `env:"PERAGO_UPLOAD_RATE_LIMIT,default=0" desc:"Bytes per second that all uploads together may send; 0 is no limit"`
 	Presigned   string `env:"PERAGO_UPLOAD_PRESIGNED,default=auto" desc:"auto uploads to the object store itself, by pre-signed URLs, where lakeFS offers them and the store can be reached; never uploads through lakeFS alone"`
 }

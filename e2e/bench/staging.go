@@ -12,7 +12,7 @@ import (
 )
 
 // ourConcurrency is the stage worker's default of PERAGO_UPLOAD_CONCURRENCY.
-const ourConcurrency = 64
+const ourConcurrency = 128
 
 const (
 	kib = 1 << 10

@@ -61,7 +61,7 @@ const (
 // Config is the stage worker's own configuration.
 type Config struct {
 	WorkspaceRoot     string   `env:"PERAGO_WORKSPACE_ROOT,required" desc:"Directory under which user workers write their files, as <root>/<workflow id>/<task id>/, and checkouts go; the same path on every host that shares it"`
-	UploadConcurrency int      `env:"PERAGO_UPLOAD_CONCURRENCY,default=64" desc:"Uploads at once, or downloads of a checkout, for each task; a file of more than 256 KiB counts for several, up to an eighth of them"`
+	UploadConcurrency int      `env:"PERAGO_UPLOAD_CONCURRENCY,default=128" desc:"Uploads at once, or downloads of a checkout, for each task; a file of more than 256 KiB counts for several, up to an eighth of them"`
 	UploadRateLimit   int64    `env:"PERAGO_UPLOAD_RATE_LIMIT,default=0" desc:"Bytes per second that all uploads of the process together may send; 0 is no limit"`
 	UploadPresigned   string   `env:"PERAGO_UPLOAD_PRESIGNED,default=auto" desc:"auto uploads to the object store itself, by pre-signed URLs, where lakeFS offers them and the store can be reached; never uploads through lakeFS alone"`
 	AllowedImports    []string `env:"PERAGO_ALLOWED_IMPORTS,default=*" desc:"Object-store prefixes that a task may import from, as URIs separated by commas; * allows all that lakeFS can read, none allows nothing"`
