@@ -141,7 +141,8 @@ var scenarios = []struct {
 	{"edited", edited},
 	{"presigned-small", presignedSmall},
 	{"presigned-medium", presignedMedium},
-	{"import", imported},
+	{"import", importSmall},
+	{"import-medium", importMedium},
 	{"history", longHistory},
 	{"changes", manyChanges},
 	{"step", wholeStep},
@@ -213,10 +214,15 @@ func (b *bench) measure(ctx context.Context, c contender) (time.Duration, usage,
 	if err != nil {
 		return 0, usage{}, err
 	}
-	const large = mib
+	const large = 128 * kib
 	return took, after.since(before), filepath.WalkDir(b.servers.BlocksDir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		switch {
+		case err != nil:
 			return err
+		case entry.IsDir() && (entry.Name() == "_lakefs" || strings.HasPrefix(entry.Name(), existing)):
+			return filepath.SkipDir // lakeFS's own files, and those that are imported
+		case entry.IsDir():
+			return nil
 		}
 		info, err := entry.Info()
 		if err != nil || info.Size() < large {

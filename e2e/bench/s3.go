@@ -55,15 +55,24 @@ func (b *bench) presigned(ctx context.Context, name string, count, size int, amo
 	})
 }
 
+func importSmall(ctx context.Context, b *bench, name string) error { return b.imported(ctx, name, 4*kib) }
+
+func importMedium(ctx context.Context, b *bench, name string) error {
+	return b.imported(ctx, name, 256*kib)
+}
+
+// existing begins the prefix of what is in the object store before an import.
+const existing = "existing"
+
 // imported is what is in the object store already, against uploading it.
-func imported(ctx context.Context, b *bench, name string) error {
+func (b *bench) imported(ctx context.Context, name string, size int) error {
 	count := 10_000 / b.scale
 	return b.onS3(ctx, func(b *bench, servers *stack.OnS3) error {
-		u, err := b.uploads(ctx, name, count, 4*kib)
+		u, err := b.uploads(ctx, name, count, size)
 		if err != nil {
 			return err
 		}
-		prefix := unique("existing") + "/"
+		prefix := unique(existing) + "/"
 		if err := fill(ctx, servers, prefix, u.local()); err != nil {
 			return err
 		}
