@@ -55,7 +55,9 @@ func (b *bench) presigned(ctx context.Context, name string, count, size int, amo
 	})
 }
 
-func importSmall(ctx context.Context, b *bench, name string) error { return b.imported(ctx, name, 4*kib) }
+func importSmall(ctx context.Context, b *bench, name string) error {
+	return b.imported(ctx, name, 4*kib)
+}
 
 func importMedium(ctx context.Context, b *bench, name string) error {
 	return b.imported(ctx, name, 256*kib)
