@@ -226,14 +226,15 @@ func FuzzSurvey(f *testing.F) {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// FuzzStatusStream: of any JSON object the stream finds the status that encoding/json
-// finds; of anything else it gives one that is not empty, or an error.
+// FuzzStatusStream: of any JSON object that is the workflow asked for the stream finds
+// the status that encoding/json finds; of anything else it gives one that is not empty, or an error.
 func FuzzStatusStream(f *testing.F) {
 	for _, body := range []string{
 		`{"status":"RUNNING"}`, `{"input":{"status":"X"},"status":"RUNNING"}`, `{"a":"}\"status\":\"FAILED\",{","b":"\\","status":"TIMED_OUT"}`, `{"\u0073tatus":"FAILED"}`,
 		`{"a":"\"","status":"RUNNING"}`, `{"status":null}`, `{"Status":"X"}`, `{"status":""}`, `[]`, `{"a":1`, `{"status":"RUNNING","and then`, `{"a":1]`, "{\"a\":\"\xff\",\"status\":\"\xff\"}",
 	} {
 		f.Add([]byte(body))
+		f.Add([]byte(withID(body)))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		got, err := statusOf(t, bytes.NewReader(body))
@@ -244,11 +245,13 @@ func FuzzStatusStream(f *testing.F) {
 			t.Fatalf("%q, %v", got, err)
 		}
 		var fields map[string]json.RawMessage
-		if json.Unmarshal(body, &fields) != nil || fields == nil || len(body) > 4000 || twice(body, "status") {
+		if json.Unmarshal(body, &fields) != nil || fields == nil || len(body) > 4000 || twice(body, "status") || twice(body, "workflowId") {
 			return
 		}
-		var want string
-		_ = json.Unmarshal(fields["status"], &want)
+		var id, want string
+		if _ = json.Unmarshal(fields["workflowId"], &id); id == "w" {
+			_ = json.Unmarshal(fields["status"], &want)
+		}
 		if string(got) != want {
 			t.Fatalf("%q, %v; encoding/json says %q", got, err, want)
 		}

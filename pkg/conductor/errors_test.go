@@ -215,7 +215,7 @@ func TestWrongAnswers(t *testing.T) {
 		_, err = client.Workflow(t.Context(), "w")
 		expect("Workflow", false, err)
 		_, err = client.WorkflowStatus(t.Context(), "w")
-		expect("WorkflowStatus", body == `{"workflowId":"another","status":"RUNNING"}` || strings.Contains(body, "IN_PROGRESS"), err)
+		expect("WorkflowStatus", false, err)
 		_, err = client.TaskDefinition(t.Context(), "t")
 		expect("TaskDefinition", false, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 var (
@@ -15,62 +16,68 @@ var (
 	errNotJSON = errors.New("not a JSON object")
 )
 
-// maxField bounds the keys of the object, and the value that is looked for, in
+// maxField bounds the keys of the object, and the values that are looked for, in
 // bytes. encoding/json's decoder would hold each value whole before passing it
 // by, and a workflow's input can be one string of many megabytes.
 const maxField = 4096
 
-// topLevelString reads a JSON object as far as the named field and gives its
-// string value. What comes before it is passed by in constant memory; nesting
-// and strings are followed, the rest of the grammar is not checked. A field of
-// that name further down is another field.
-func topLevelString(from *bufio.Reader, name string) (string, error) {
+// topLevelStrings reads a JSON object until it has found each of the named fields,
+// and gives their string values in the order of the names. What stands between them
+// is passed by in constant memory; nesting and strings are followed, the rest of the
+// grammar is not checked. A field of such a name further down is another field, and
+// of two the first counts.
+func topLevelStrings(from *bufio.Reader, names ...string) ([]string, error) {
 	s := scanner{from}
 	if b, err := s.next(); err != nil {
-		return "", err
+		return nil, err
 	} else if b != '{' {
-		return "", errNotJSON
+		return nil, errNotJSON
 	}
-	for {
+	values, left := make([]string, len(names)), len(names)
+	for left > 0 {
 		b, err := s.next()
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		switch b {
 		case ',':
 			continue
 		case '}':
-			return "", errNoField
+			return nil, errNoField
 		case '"':
 		default:
-			return "", errNotJSON
+			return nil, errNotJSON
 		}
 		key, err := s.text()
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if b, err = s.next(); err != nil {
-			return "", err
+			return nil, err
 		} else if b != ':' {
-			return "", errNotJSON
+			return nil, errNotJSON
 		}
-		if key != name {
+		at := slices.Index(names, key)
+		if at < 0 || values[at] != "" {
 			if err := s.skip(); err != nil {
-				return "", err
+				return nil, err
 			}
 			continue
 		}
 		if b, err = s.next(); err != nil {
-			return "", err
+			return nil, err
 		} else if b != '"' {
-			return "", errNoField
+			return nil, errNoField
 		}
-		value, err := s.text()
-		if err == nil && value == "" {
-			return "", errNoField
+		switch values[at], err = s.text(); {
+		case err != nil:
+			return nil, err
+		case values[at] == "":
+			return nil, errNoField
 		}
-		return value, err
+		left--
 	}
+	return values, nil
 }
 
 type scanner struct{ *bufio.Reader }

@@ -25,6 +25,9 @@ func statusOf(t testing.TB, body io.Reader) (txn.WorkflowStatus, error) {
 	return client.WorkflowStatus(t.Context(), "w")
 }
 
+// withID says whose status it is.
+func withID(body string) string { return strings.Replace(body, "{", `{"workflowId":"w",`, 1) }
+
 func TestWorkflowStatusStream(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]txn.WorkflowStatus{
@@ -40,14 +43,29 @@ func TestWorkflowStatusStream(t *testing.T) {
 		`{"a":` + strings.Repeat(" ", 100000) + `7` + strings.Repeat(" ", 100000) + `,"status":"RUNNING"}`: "RUNNING",
 		`{"a":"` + strings.Repeat(`\"`, 100000) + `","status":"RUNNING"}`:                                  "RUNNING",
 	} {
-		if got, err := statusOf(t, strings.NewReader(body)); err != nil || got != want {
+		if got, err := statusOf(t, strings.NewReader(withID(body))); err != nil || got != want {
 			t.Errorf("%.80s: got %q, %v, want %q", body, got, err, want)
+		}
+	}
+	for body, want := range map[string]txn.WorkflowStatus{
+		`{"status":"RUNNING","input":{"workflowId":"other"},"workflowId":"w"}`: "RUNNING",
+		`{"workflowId":"w","workflowId":"other","status":"RUNNING"}`:           "RUNNING",
+		`{"status":"RUNNING","status":"FAILED","workflowId":"w","and then`:     "RUNNING",
+	} {
+		if got, err := statusOf(t, strings.NewReader(body)); err != nil || got != want {
+			t.Errorf("%s: got %q, %v, want %q", body, got, err, want)
+		}
+	}
+	for _, body := range []string{`{"status":"RUNNING"}`, `{"status":"RUNNING","workflowId":"other"}`, `{"status":"RUNNING","workflowId":"W"}`, `{"status":"RUNNING","workflowId":""}`,
+		`{"status":"RUNNING","workflowId":null}`, `{"status":"RUNNING","workflowid":"w"}`, `{"status":"RUNNING","input":{"workflowId":"w"}}`} {
+		if got, err := statusOf(t, strings.NewReader(body)); !errors.Is(err, txn.ErrRetryable) || got != "" {
+			t.Errorf("%s: got %q, %v, want ErrRetryable", body, got, err)
 		}
 	}
 	for _, body := range []string{``, ` `, `[]`, `"RUNNING"`, `null`, `{}`, `{"status":null}`, `{"status":7}`, `{"status":{"status":"RUNNING"}}`, `{"status":""}`,
 		`{"stat`, `{"status"`, `{"status":`, `{"status":"RUNN`, `{"a":"status":"RUNNING"}`, `{"a":1`, `{"a":[1,{"status":"RUNNING"}`, `{status:"RUNNING"}`, `<html>`,
 		`{"` + strings.Repeat("k", 10000) + `":1,"status":"RUNNING"}`} {
-		got, err := statusOf(t, strings.NewReader(body))
+		got, err := statusOf(t, strings.NewReader(withID(body)))
 		if !errors.Is(err, txn.ErrRetryable) || got != "" {
 			t.Errorf("%.80s: got %q, %v, want ErrRetryable", body, got, err)
 		}
@@ -78,6 +96,10 @@ func TestWorkflowStatusAsJSON(t *testing.T) {
 		} else {
 			delete(fields, "status")
 		}
+		id := rapid.SampledFrom([]string{"", "w", "w", "w", "other"}).Draw(r, "workflowId")
+		if fields["workflowId"] = id; id == "" {
+			delete(fields, "workflowId")
+		}
 		indent := rapid.SampledFrom([]string{"", " ", "\t"}).Draw(r, "indent")
 		raw, err := json.MarshalIndent(fields, "", indent)
 		if err != nil {
@@ -85,6 +107,9 @@ func TestWorkflowStatusAsJSON(t *testing.T) {
 		}
 		got, err := statusOf(t, strings.NewReader(string(raw)))
 		want, _ := fields["status"].(string)
+		if id != "w" {
+			want = ""
+		}
 		if string(got) != want || (err == nil) != (want != "") {
 			r.Fatalf("%s: got %q, %v, want %q", raw, got, err, want)
 		}
@@ -101,8 +126,8 @@ func TestWorkflowStatusOfALargeWorkflow(t *testing.T) {
 	const size = 50 << 20
 	filler := strings.Repeat("x", 1<<16)
 	for name, parts := range map[string][3]string{
-		"one string":   {`{"input":{"a":"`, filler, `"},"status":"PAUSED"}`},
-		"many members": {`{"input":{`, strings.Repeat(`"k":[1,2,{"status":"FAKE"}],`, 1<<11), `"z":1},"status":"PAUSED"}`},
+		"one string":   {`{"input":{"a":"`, filler, `"},"status":"PAUSED","workflowId":"w"}`},
+		"many members": {`{"input":{`, strings.Repeat(`"k":[1,2,{"status":"FAKE"}],`, 1<<11), `"z":1},"status":"PAUSED","workflowId":"w"}`},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			readers := []io.Reader{strings.NewReader(parts[0])}

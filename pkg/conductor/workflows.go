@@ -113,14 +113,16 @@ func (c *Client) WorkflowStatus(ctx context.Context, id txn.WorkflowID) (txn.Wor
 	defer discard(response)
 	body := bufio.NewReader(response.Body)
 	beginning, _ := body.Peek(64)
-	status, err := topLevelString(body, "status")
+	fields, err := topLevelStrings(body, "workflowId", "status")
 	switch {
 	case errors.Is(err, errNoField):
-		return "", call.malformed(response.StatusCode, response.Header, beginning, "a workflow without a status")
+		return "", call.malformed(response.StatusCode, response.Header, beginning, "a workflow without its id or without a status")
 	case errors.Is(err, errNotJSON):
 		return "", call.malformed(response.StatusCode, response.Header, beginning, "not a workflow")
 	case err != nil:
 		return "", call.noAnswer(err)
+	case fields[0] != string(id):
+		return "", call.malformed(response.StatusCode, response.Header, beginning, "not the workflow that was asked for")
 	}
-	return txn.WorkflowStatus(status), nil
+	return txn.WorkflowStatus(fields[1]), nil
 }
