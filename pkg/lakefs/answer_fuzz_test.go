@@ -33,7 +33,9 @@ func (c *counted) Read(p []byte) (int, error) {
 func (c *counted) Close() error { return nil }
 
 // mostRead is what may be read of one answer where the bound is lowered, in bytes.
-const mostRead = largestRefusal + 1
+// Of one after which it sends again, go-retryablehttp reads 4 KiB more, to have the
+// connection back.
+const mostRead = largestRefusal + 1 + 4<<10
 
 // answers is a transport that gives one answer, then another one for ever. Each
 // body holds the text so many times, and what a server could echo stands in it
