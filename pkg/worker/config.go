@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,11 +40,18 @@ func (c Config) Validate() []error {
 	fault := func(variable, format string, arguments ...any) {
 		faults = append(faults, fmt.Errorf("%s %s", variable, fmt.Sprintf(format, arguments...)))
 	}
-	if value, again := repeated(c.TaskTypes); again {
-		fault("PERAGO_TASK_TYPES", "names %q twice", value)
-	}
-	if value, again := repeated(c.Domains); again {
-		fault("PERAGO_DOMAINS", "names %q twice", value)
+	for _, list := range []struct {
+		variable string
+		values   []string
+	}{{"PERAGO_TASK_TYPES", c.TaskTypes}, {"PERAGO_DOMAINS", c.Domains}} {
+		// A queue that is called nothing is the one without a domain, which nobody
+		// means by a comma too many.
+		if slices.Contains(list.values, "") {
+			fault(list.variable, "has a comma too many: a name between two of them is empty")
+		}
+		if value, again := repeated(list.values); again && value != "" {
+			fault(list.variable, "names %q twice", value)
+		}
 	}
 	if c.Concurrency < 1 || c.Concurrency > 1000 {
 		fault("PERAGO_CONCURRENCY", "is %d; it must be between 1 and 1000", c.Concurrency)

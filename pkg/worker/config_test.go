@@ -2,10 +2,25 @@ package worker
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// gpu and a comma would poll the queue without a domain as well.
+func TestACommaTooMany(t *testing.T) {
+	t.Parallel()
+	for _, variable := range []string{"PERAGO_DOMAINS", "PERAGO_TASK_TYPES"} {
+		for _, list := range []string{"gpu,", ",gpu", "gpu, ,cpu", ","} {
+			var config Config
+			_, err := ReadEnvironment(environment(map[string]string{"PERAGO_ALLOWED_REPOSITORIES": "r", "PERAGO_HTTP_ADDR": ":0", variable: list}), &config)
+			if want := variable + " has a comma too many"; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s=%q: got %v, want %s", variable, list, err, want)
+			}
+		}
+	}
+}
 
 // A worker without a domain polls the queue without one. When domains are set
 // only these are polled, and NO_DOMAIN stands for that queue: it is never a
