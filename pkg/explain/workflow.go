@@ -116,10 +116,20 @@ func Workflow(f Facts) Explanation {
 			e.Next = append(e.Next, step.Next)
 		}
 	}
+	if forgotten(f.Workflow) {
+		e.Next = append(e.Next, fmt.Sprintf("all tasks of the workflow have ended and Conductor calls it %s; if that stays so for a minute, have Conductor look again: PUT /api/workflow/decide/%s", e.Status, e.Workflow))
+	}
 	for _, target := range f.Targets {
 		e.Targets = append(e.Targets, history(target))
 	}
 	return e
+}
+
+// forgotten reports whether Conductor may have missed the end of the workflow's last
+// task, as it does when it is killed at that moment: it does not notice later.
+func forgotten(workflow txn.Workflow) bool {
+	return workflow.Status == txn.WorkflowRunning && len(workflow.Tasks) > 0 &&
+		!slices.ContainsFunc(workflow.Tasks, func(t txn.Task) bool { return t.Status.Open() })
 }
 
 // history is a target's longest range, whole: the others are part of it.

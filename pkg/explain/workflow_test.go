@@ -3,6 +3,7 @@ package explain
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,6 +88,10 @@ func (c scene) facts() Facts {
 	}
 	if c.status == "" {
 		f.Workflow.Status = txn.WorkflowFailed
+	}
+	if f.Workflow.Status == txn.WorkflowRunning {
+		// What Conductor has scheduled next.
+		f.Workflow.Tasks = append(slices.Clone(c.tasks), txn.Task{ID: "next", Type: "users", Status: txn.TaskScheduled})
 	}
 	if c.gone {
 		f.Staged, f.Gone = nil, []txn.CommitID{id("5")}
@@ -252,6 +257,28 @@ func TestAttempts(t *testing.T) {
 		"nothing was committed on it; cleanup or a sweep takes it",
 	}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Conductor can miss the end of a workflow's last task, and does not notice.
+func TestAWorkflowWhoseEndConductorMissed(t *testing.T) {
+	t.Parallel()
+	done, open := txn.Task{ID: "a", Status: txn.TaskCompleted}, txn.Task{ID: "b", Status: txn.TaskScheduled}
+	for name, c := range map[string]struct {
+		status txn.WorkflowStatus
+		tasks  []txn.Task
+		want   bool
+	}{
+		"all have ended":             {txn.WorkflowRunning, []txn.Task{done, done}, true},
+		"one is open":                {txn.WorkflowRunning, []txn.Task{done, open}, false},
+		"none was scheduled":         {txn.WorkflowRunning, nil, false},
+		"it is paused between tasks": {txn.WorkflowPaused, []txn.Task{done}, false},
+		"it has ended":               {txn.WorkflowCompleted, []txn.Task{done}, false},
+	} {
+		e := Workflow(Facts{Workflow: txn.Workflow{ID: "w", Status: c.status, Tasks: c.tasks}})
+		if got := len(e.Next) == 1 && strings.Contains(e.Next[0], "PUT /api/workflow/decide/w"); got != c.want {
+			t.Errorf("%s: what to do is %q", name, e.Next)
+		}
 	}
 }
 
