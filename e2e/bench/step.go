@@ -319,10 +319,7 @@ func (s *steps) wait(ctx context.Context, id txn.WorkflowID) error {
 		if !asked && time.Since(began) > forgotten {
 			asked = true
 			fmt.Fprintf(os.Stderr, "bench: workflow %s does not end; Conductor is asked to look at it\n", id)
-			// It refuses where the workflow has just ended.
-			if _, err := s.operator.Do(ctx, http.MethodPut, "/workflow/decide/"+string(id), nil); err != nil {
-				return err
-			}
+			_ = s.operator.Decide(ctx, id) // it refuses where the workflow has just ended
 		}
 		status, err := s.conductor.WorkflowStatus(ctx, id)
 		switch {

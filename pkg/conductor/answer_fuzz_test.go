@@ -227,7 +227,8 @@ func FuzzSurvey(f *testing.F) {
 func errorOf[T any](_ T, err error) error { return err }
 
 // FuzzStatusStream: of any JSON object that is the workflow asked for the stream finds
-// the status that encoding/json finds; of anything else it gives one that is not empty, or an error.
+// the status that encoding/json finds, and of another none; of anything else it gives
+// one that is not empty, or an error.
 func FuzzStatusStream(f *testing.F) {
 	for _, body := range []string{
 		`{"status":"RUNNING"}`, `{"input":{"status":"X"},"status":"RUNNING"}`, `{"a":"}\"status\":\"FAILED\",{","b":"\\","status":"TIMED_OUT"}`, `{"\u0073tatus":"FAILED"}`,

@@ -175,13 +175,10 @@ func TestDecompressedSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreReused: every answer is read to its end, refusals and streams
-// too, so that the next request need not connect.
-func TestConnectionsAreReused(t *testing.T) {
-	t.Parallel()
-	var connections atomic.Int32
-	fake := conductortest.New(nil)
-	server := httptest.NewUnstartedServer(fake)
+// countingServer counts the connections that are made to it.
+func countingServer(t *testing.T, handler http.Handler) (url string, connections *atomic.Int32) {
+	connections = new(atomic.Int32)
+	server := httptest.NewUnstartedServer(handler)
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			connections.Add(1)
@@ -189,7 +186,15 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 	server.Start()
 	t.Cleanup(server.Close)
-	client := newClientOn(t, conductor.Config{ServerURL: server.URL}, nil)
+	return server.URL, connections
+}
+
+// TestConnectionsAreReused: every answer is read to its end, refusals and streams
+// too, so that the next request need not connect.
+func TestConnectionsAreReused(t *testing.T) {
+	t.Parallel()
+	url, connections := countingServer(t, conductortest.New(nil))
+	client := newClientOn(t, conductor.Config{ServerURL: url}, nil)
 	t.Cleanup(client.CloseIdleConnections)
 	register(t, client, "t", "w")
 	id, err := client.StartWorkflow(t.Context(), conductor.StartRequest{Name: "w"})
@@ -217,22 +222,14 @@ func TestConnectionsAreReused(t *testing.T) {
 func TestConnectionsOfManyCallsAreKept(t *testing.T) {
 	t.Parallel()
 	const atOnce, rounds = 16, 5
-	var connections atomic.Int32
 	var all sync.WaitGroup
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	url, connections := countingServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		// Nobody is answered before all are there, so each has a connection.
 		all.Done()
 		all.Wait()
 		w.WriteHeader(http.StatusNoContent)
 	}))
-	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			connections.Add(1)
-		}
-	}
-	server.Start()
-	t.Cleanup(server.Close)
-	client := newClientOn(t, conductor.Config{ServerURL: server.URL}, nil)
+	client := newClientOn(t, conductor.Config{ServerURL: url}, nil)
 	t.Cleanup(client.CloseIdleConnections)
 	for range rounds {
 		all.Add(atOnce)
