@@ -47,7 +47,7 @@ func (c Config) Validate() []error {
 		// A queue that is called nothing is the one without a domain, which nobody
 		// means by a comma too many.
 		if slices.Contains(list.values, "") {
-			fault(list.variable, "has a comma too many: a name between two of them is empty")
+			fault(list.variable, "has a comma too many, so one of its names is empty; take it out")
 		}
 		if value, again := repeated(list.values); again && value != "" {
 			fault(list.variable, "names %q twice", value)
