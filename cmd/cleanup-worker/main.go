@@ -56,6 +56,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		Allowed:  process.Config.Allowed(),
 		TTL:      config.Cleanup.TTL,
 		Now:      time.Now,
+		Redact:   process.Redactor.Text,
 		Events:   events(process),
 	}
 	return worker.Parts{

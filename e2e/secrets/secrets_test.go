@@ -208,7 +208,8 @@ func (r *run) env(more ...string) []string {
 		"PERAGO_ALLOWED_REPOSITORIES=*", "PERAGO_WORKSPACE_ROOT=" + r.root, "PERAGO_CONDUCTOR_ID=" + marker, "PERAGO_WORKER_ID_PREFIX=" + marker,
 		"PERAGO_HTTP_ADDR=127.0.0.1:0", "PERAGO_PPROF_ADDR=127.0.0.1:0", "PERAGO_LOG_LEVEL=debug", "PERAGO_PROGRESS_INTERVAL=1s",
 		"PERAGO_CONDUCTOR_UI_URL=http://ui." + marker + ".invalid", "PERAGO_SWEEP_INTERVAL=1s", "PERAGO_SWEEP_TTL=0s", "PERAGO_CONCURRENCY=32",
-		"OTEL_EXPORTER_OTLP_ENDPOINT=" + r.servers.collect.URL, "OTEL_EXPORTER_OTLP_HEADERS=api-key=" + url.PathEscape(r.secret.header),
+		"OTEL_EXPORTER_OTLP_ENDPOINT=" + r.servers.collect.URL, // The tenant has the name of the branch, and the output must keep that.
+		"OTEL_EXPORTER_OTLP_HEADERS=api-key=" + url.PathEscape(r.secret.header) + ",X-Scope-OrgID=" + string(lakefstest.DefaultBranch),
 		"OTEL_BSP_SCHEDULE_DELAY=500", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip",
 	}, more...)
 }

@@ -86,6 +86,9 @@ type Cleaner struct {
 	TTL       time.Duration
 	// Now is the clock that the age of a branch is measured by.
 	Now func() time.Time
+	// Redact takes secrets out of a text for people before it goes into the output;
+	// nil changes nothing.
+	Redact func(text string) string
 	// Events hears what happens.
 	Events Events
 }
@@ -321,7 +324,7 @@ func repositoriesOf(workflow txn.Workflow) []txn.Repository {
 }
 
 func (e *execution) keep(repository txn.Repository, branch txn.Branch, reason string) {
-	e.result.Kept = append(e.result.Kept, Kept{Branch: branch, Reason: reason})
+	e.result.Kept = append(e.result.Kept, Kept{Branch: branch, Reason: e.redacted(reason)})
 	e.tell(Decided{Repository: repository, Branch: branch, State: StateKept, Reason: reason})
 }
 
@@ -331,5 +334,12 @@ func (e *execution) failed(repository txn.Repository, branch txn.Branch, err err
 }
 
 func (e *execution) problem(err error) {
-	e.result.Errors = append(e.result.Errors, err.Error())
+	e.result.Errors = append(e.result.Errors, e.redacted(err.Error()))
+}
+
+func (e *execution) redacted(text string) string {
+	if e.Redact == nil {
+		return text
+	}
+	return e.Redact(text)
 }

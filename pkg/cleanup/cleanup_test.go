@@ -596,6 +596,26 @@ func TestProblemsDoNotFailTheTask(t *testing.T) {
 	}
 }
 
+// The texts for people are redacted, and the names of branches are not: the next
+// reader of the output is a program.
+func TestOutput_OnlyItsTextsAreRedacted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.cleaner.Redact = func(text string) string { return txn.Redact(text, "perago", "published") }
+	staged := b.stage(0, "2")
+	b.kept(b.run(b.afterStep(staged)), staged.StagingBranch, "it is not [redacted]")
+
+	b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
+	through := b.deletes.next
+	b.deletes.next = forbidden(through)
+	result := b.run(b.afterStep(staged))
+	if len(result.Errors) != 1 || !strings.Contains(result.Errors[0], "delete branch [redacted]-staging-") {
+		t.Errorf("%+v; want one error without the secret", result)
+	}
+	b.deletes.next = through
+	b.deleted(b.run(b.afterStep(staged)), staged.StagingBranch)
+}
+
 // forbidden refuses every delete.
 func forbidden(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -83,27 +84,45 @@ func ParseLogFormat(s string) (LogFormat, error) {
 	return "", fmt.Errorf("%q is neither json nor text", s)
 }
 
-// NewLogger writes records of the level and above to w, one line each. Every
-// value the redactor knows is replaced in the finished line, because a secret
-// can be inside any attribute: an error, an address, a header.
+// NewLogger writes records of the level and above to w, one line each. Every secret
+// that the redactor knows is replaced in the message and in the values of attributes,
+// because a secret can be inside any of them: an error, an address, a header. Keys,
+// numbers, times and the level stay as they are: machines read those, and a secret
+// that looks like one of them must not break the line.
 func NewLogger(w io.Writer, format LogFormat, level slog.Leveler, redactor *Redactor) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level}
-	w = redactingWriter{to: w, redactor: redactor}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, attribute slog.Attr) slog.Attr {
+		if len(groups) == 0 && (attribute.Key == slog.LevelKey || attribute.Key == slog.TimeKey) {
+			return attribute
+		}
+		attribute.Value = redactor.value(attribute.Value)
+		return attribute
+	}}
 	if format == FormatText {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// redactingWriter relies on slog's handlers making one Write for each record.
-type redactingWriter struct {
-	to       io.Writer
-	redactor *Redactor
-}
-
-func (w redactingWriter) Write(line []byte) (int, error) {
-	if _, err := io.WriteString(w.to, w.redactor.Text(string(line))); err != nil {
-		return 0, err
+// value is a value without secrets. A value that holds one becomes a text.
+func (r *Redactor) value(value slog.Value) slog.Value {
+	switch value.Kind() {
+	case slog.KindString:
+		return slog.StringValue(r.Text(value.String()))
+	case slog.KindAny:
+	default:
+		return value // numbers, times, truths; a group's members come one by one
 	}
-	return len(line), nil
+	if err, ok := value.Any().(error); ok && err != nil {
+		return slog.StringValue(r.Text(err.Error()))
+	}
+	// Both ways in which the handlers write it.
+	asJSON, err := json.Marshal(value.Any())
+	if text := r.Text(string(asJSON)); err == nil && text != string(asJSON) {
+		return slog.StringValue(text)
+	}
+	plain := fmt.Sprintf("%+v", value.Any())
+	if text := r.Text(plain); text != plain {
+		return slog.StringValue(text)
+	}
+	return value
 }

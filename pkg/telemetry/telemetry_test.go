@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"html"
 	"io"
 	"log/slog"
@@ -226,6 +227,26 @@ func TestLogLinesHoldNoFormOfASecret(t *testing.T) {
 		}
 		if strings.Contains(out.String(), "s3cret") || strings.Count(out.String(), "[redacted]") != 6 {
 			t.Errorf("%s", out.String())
+		}
+	}
+}
+
+// A secret may look like a key, a number, a level or a piece of JSON. Programs read
+// the lines: each stays valid JSON with the same keys, numbers, times and level.
+func TestLogLines_StayReadableForProgramsWhateverTheSecretIs(t *testing.T) {
+	t.Parallel()
+	for _, secret := range []string{"INFO", "level", "time", "workflow", "1234", "\":\"w", "{\"time", "true", "2026", "\",\"msg"} {
+		var out bytes.Buffer
+		log := NewLogger(&out, FormatJSON, slog.LevelInfo, NewRedactor(secret))
+		log.Info("it went on", slog.String(KeyWorkflow, "w"), slog.Int(KeyObjects, 12345), slog.Bool("flag", true), slog.Duration(KeyTook, 1234), slog.String(KeyError, "said "+secret))
+		var line map[string]any
+		if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+			t.Errorf("%q: %v: %s", secret, err, out.String())
+			continue
+		}
+		_, err := time.Parse(time.RFC3339Nano, fmt.Sprint(line["time"]))
+		if err != nil || line["level"] != "INFO" || line[KeyObjects] != 12345.0 || line["flag"] != true || line[KeyTook] != 1234.0 || line[KeyWorkflow] != "w" || line[KeyError] != "said [redacted]" {
+			t.Errorf("%q: %v %s", secret, err, out.String())
 		}
 	}
 }

@@ -218,8 +218,11 @@ func publishedCommit(result txn.TaskResult) string {
 	return commit
 }
 
-// outputOf makes plain JSON of an output, without secrets and with the timings.
-// An output that is no JSON is an error: every try of the update would fail.
+// outputOf makes plain JSON of an output, with the timings. Nothing in it is
+// redacted: the next task reads it, and a secret that looks like a branch or a
+// commit id would break the workflow. Use cases redact the texts for people that
+// they put into an output. An output that is no JSON is an error: every try of
+// the update would fail.
 func (r *Runtime) outputOf(attempt *Attempt, output map[string]any, took time.Duration) (map[string]any, error) {
 	plain := map[string]any{}
 	raw, err := json.Marshal(output)
@@ -232,26 +235,8 @@ func (r *Runtime) outputOf(attempt *Attempt, output map[string]any, took time.Du
 	if err != nil {
 		plain, err = map[string]any{}, fmt.Errorf("the output of the task is not JSON: %w", err)
 	}
-	redact(plain, r.Redactor)
 	plain["timings"] = attempt.timingsOutput(took)
 	return plain, err
-}
-
-// redact replaces secrets in every string of a JSON value and returns it.
-func redact(value any, redactor *telemetry.Redactor) any {
-	switch value := value.(type) {
-	case string:
-		return redactor.Text(value)
-	case []any:
-		for i := range value {
-			value[i] = redact(value[i], redactor)
-		}
-	case map[string]any:
-		for key := range value {
-			value[key] = redact(value[key], redactor)
-		}
-	}
-	return value
 }
 
 // admit makes the attempt the newest one at its task. An older attempt is stale

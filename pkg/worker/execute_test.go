@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"perago/pkg/telemetry"
 	"perago/pkg/txn"
 )
 
@@ -108,8 +110,7 @@ func TestSecretsStayInside(t *testing.T) {
 		h.stage(func(_ context.Context, a *Attempt) (map[string]any, error) {
 			a.Log().Warn("header was "+secret, "error", errors.New("token "+secret))
 			output := map[string]any{
-				"plain": secret, "bytes": int64(9007199254740993),
-				"deep": []map[string]any{{"url": "http://user:" + secret + "@host"}},
+				"bytes": int64(9007199254740993),
 			}
 			return output, fmt.Errorf("GET http://user:%s@host", secret)
 		})
@@ -129,6 +130,46 @@ func TestSecretsStayInside(t *testing.T) {
 			t.Errorf("the log:\n%s", h.logs)
 		}
 	})
+}
+
+// A tenant's name is a header's value, so the process takes it for a secret. The next
+// task reads the output: whatever stands in it stays as the use case wrote it.
+func TestOutput_IsNeverRedacted(t *testing.T) {
+	for name, failure := range map[string]error{"completed": nil, "failed": errors.New("the server said main")} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, h *harness) {
+				h.conductor.schedule("t", stageType, "")
+				h.stage(func(context.Context, *Attempt) (map[string]any, error) {
+					return map[string]any{
+						"workspace": txn.Workspace{Repository: "main-repo", Branch: "main", RefType: txn.RefTypeCommit, Ref: "ab1234cd"},
+						"main":      []string{"main", "domain/main.csv"},
+					}, failure
+				}, func(o *Options) { o.Redactor = telemetry.NewRedactor("main", "1234") })
+				time.Sleep(time.Second)
+				result := h.only("t")
+				delete(result.Output, "timings")
+				raw, err := json.Marshal(result.Output)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := `{"main":["main","domain/main.csv"],"workspace":{"repository":"main-repo","branch":"main","ref_type":"commit","ref":"ab1234cd"}}`; !sameJSON(t, string(raw), want) {
+					t.Errorf("the output is\n%s, want\n%s", raw, want)
+				}
+				if failure != nil && result.Reason != "the server said [redacted]" {
+					t.Errorf("the reason is %q", result.Reason)
+				}
+			})
+		})
+	}
+}
+
+func sameJSON(t *testing.T, a, b string) bool {
+	t.Helper()
+	var one, other any
+	if err := errors.Join(json.Unmarshal([]byte(a), &one), json.Unmarshal([]byte(b), &other)); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(one, other)
 }
 
 func TestTimingsOnSuccessAndFailure(t *testing.T) {
