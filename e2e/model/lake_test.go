@@ -356,7 +356,7 @@ func fenceHook(made txn.Commit, destination txn.Branch) error {
 	case made.Metadata["perago.phase"] != "confirm":
 	case len(made.Parents) != 1 || made.Metadata["perago.expected_head"] != string(made.Parents[0]),
 		made.Metadata["perago.target_branch"] != string(destination):
-		return refused(txn.ErrHookRefused, txn.FenceRefusal+" the branch moved")
+		return refused(txn.ErrFenceRefused, txn.FenceRefusal+" the branch moved")
 	}
 	return nil
 }

@@ -688,9 +688,9 @@ func (l *linter) budget(read txn.TaskDefinition, at string) {
 		return
 	}
 	for _, err := range faults(txn.CheckBudget(read, budget)) {
-		field := "inputTemplate.budget.lakefs_merge_timeout_seconds"
-		if strings.Contains(err.Error(), ": responseTimeoutSeconds is") {
-			field = "responseTimeoutSeconds"
+		field := "inputTemplate.budget"
+		if broken, ok := errors.AsType[*txn.RuleError](err); ok {
+			field = broken.Field
 		}
 		l.sentence(RuleBudget, join(at, field), err)
 	}

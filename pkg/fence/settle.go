@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"perago/pkg/txn"
@@ -96,7 +95,7 @@ func (t Target) takeSlot(ctx context.Context, before txn.Commit, pauses []time.D
 	}
 	switch {
 	case err == nil:
-	case errors.Is(err, txn.ErrHookRefused) && strings.Contains(err.Error(), txn.FenceRefusal):
+	case errors.Is(err, txn.ErrFenceRefused):
 		return "", t.overtaken(err)
 	case errors.Is(err, txn.ErrHookRefused):
 		return "", fmt.Errorf("a hook of another action in _lakefs_actions/ refused the commit, so nothing is settled; limit that hook to what it is for: %w", err)

@@ -61,12 +61,10 @@ func (t Target) probe(ctx context.Context, probe txn.Branch, source, expected tx
 func (t Target) mustRefuse(ctx context.Context, probe txn.Branch, head txn.CommitID) (refusal string, err error) {
 	landed, err := t.probe(ctx, probe, head, nowhere)
 	switch {
+	case errors.Is(err, txn.ErrFenceRefused):
+		return refusalOf(err), nil
 	case errors.Is(err, txn.ErrHookRefused):
-		_, words, ours := strings.Cut(err.Error(), txn.FenceRefusal)
-		if !ours {
-			return "", t.otherHook(err)
-		}
-		return txn.FenceRefusal + strings.TrimRight(words, "\n"), nil
+		return "", t.otherHook(err)
 	case err != nil:
 		return "", fmt.Errorf("probe the fence with a merge that it must refuse: %w", err)
 	}
@@ -90,7 +88,7 @@ func (t Target) mustRefuse(ctx context.Context, probe txn.Branch, head txn.Commi
 func (t Target) mustAccept(ctx context.Context, probe txn.Branch, head txn.CommitID) error {
 	landed, err := t.probe(ctx, probe, head, head)
 	switch {
-	case errors.Is(err, txn.ErrHookRefused) && !strings.Contains(err.Error(), txn.FenceRefusal):
+	case errors.Is(err, txn.ErrHookRefused) && !errors.Is(err, txn.ErrFenceRefused):
 		return t.otherHook(err)
 	case err != nil:
 		return fmt.Errorf("probe the fence with a merge that it must accept: %w", err)
@@ -119,6 +117,16 @@ func (t Target) mustAccept(ctx context.Context, probe txn.Branch, head txn.Commi
 // of its branch pattern, not of the fence.
 func (t Target) otherHook(err error) error {
 	return fmt.Errorf("a hook of another action in _lakefs_actions/ refused the probe merge, so it cannot be told whether the fence holds; limit that hook to the branches it is for: %w", err)
+}
+
+// refusalOf is what a refusal by the fence says, to be shown: the fence's own
+// sentence, or the whole text where redaction has taken its beginning away.
+func refusalOf(err error) string {
+	text := err.Error()
+	if _, words, ok := strings.Cut(text, txn.FenceRefusal); ok {
+		text = txn.FenceRefusal + words
+	}
+	return strings.TrimRight(text, "\n")
 }
 
 func names(runs []txn.HookRun) string {

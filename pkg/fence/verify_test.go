@@ -49,6 +49,7 @@ func TestVerifyIsNotFooled(t *testing.T) {
 	refuse := func(words string) error {
 		return fmt.Errorf("412: %s: %w", words, txn.ErrHookRefused)
 	}
+	fenceRefuses := fmt.Errorf("412: %s no: %w", txn.FenceRefusal, txn.ErrFenceRefused)
 	isRefused := func(m txn.Merge) bool { return m.Metadata["perago.expected_head"] == string(nowhere) }
 	ran := func(status string) func(context.Context, txn.Repository, txn.CommitID) ([]txn.HookRun, error) {
 		return func(context.Context, txn.Repository, txn.CommitID) ([]txn.HookRun, error) {
@@ -74,7 +75,7 @@ func TestVerifyIsNotFooled(t *testing.T) {
 			"though it ran hooks for it (perago-publish-fence/perago_publish_fence failed); the hard fence does not work on this lakeFS"},
 		"it passes, and the runs cannot be read": {lake{merge: pass, hookRuns: unreadable}, false, "which hooks ran for it cannot be read: not permitted"},
 		"it refuses everything": {lake{merge: func(context.Context, txn.Merge) (txn.CommitID, error) {
-			return "", refuse(txn.FenceRefusal + " no")
+			return "", fenceRefuses
 		}}, false, "probe the fence with a merge that it must accept: 412: perago publish fence: no"},
 		"another hook refuses everything": {lake{merge: func(context.Context, txn.Merge) (txn.CommitID, error) {
 			return "", refuse("not on my watch")

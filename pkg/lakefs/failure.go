@@ -189,6 +189,8 @@ func (c *call) firstAnswer(body []byte) []byte {
 	return first
 }
 
+// kindOf says what a refusal is about. message is the server's own text, whole:
+// redaction may take a word out of it, as for a key id that is a common word.
 func (c *call) kindOf(status int, message string) error {
 	switch status {
 	case http.StatusBadRequest:
@@ -219,6 +221,9 @@ func (c *call) kindOf(status int, message string) error {
 	case http.StatusPreconditionFailed:
 		if c.operation == setProtection {
 			return txn.ErrConflict
+		}
+		if strings.Contains(message, txn.FenceRefusal) {
+			return txn.ErrFenceRefused
 		}
 		return txn.ErrHookRefused
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"perago/pkg/credential"
 	"perago/pkg/txn"
 )
 
@@ -88,6 +89,7 @@ func TestFailureClasses(t *testing.T) {
 		{name: "404", answer: status(404, own), idempotent: refused, once: refused, merge: refused, kind: txn.ErrNotFound},
 		{name: "410", answer: status(410, own), idempotent: refused, once: refused, merge: unknown, kind: txn.ErrGone},
 		{name: "412", answer: status(412, own), idempotent: refused, once: refused, merge: refused, kind: txn.ErrHookRefused},
+		{name: "412 of the publish fence", answer: status(412, `{"message":"hook 'perago_publish_fence': action failed: perago publish fence: expected main at a, found it at b"}`), idempotent: refused, once: refused, merge: refused, kind: txn.ErrFenceRefused},
 		{name: "422", answer: status(422, own), idempotent: refused, once: unknown, merge: unknown},
 		{name: "408", answer: status(408, own), idempotent: retryable, once: unknown, merge: unknown},
 		{name: "423", answer: status(423, own), idempotent: retryable, once: unknown, merge: unknown},
@@ -336,6 +338,45 @@ func TestBodiesAreBounded(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// What a refusal is about is read from what the server said, and not from what is
+// left of it for people. A key id may be any word of it, and what matters may stand
+// behind the end of what is shown.
+func TestKind_IsDecidedBeforeTheTextIsRedactedOrCut(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		status int
+		says   string
+		kind   error
+	}{
+		{400, "dirty branch", txn.ErrDirtyBranch},
+		{400, "uncommitted changes", txn.ErrDirtyBranch},
+		{400, "no changes", txn.ErrNoChanges},
+		{401, "insufficient permissions", txn.ErrForbidden},
+		{412, txn.FenceRefusal, txn.ErrFenceRefused},
+	} {
+		before := strings.Repeat("another hook has much to say; ", longestMessage/16)
+		for _, said := range []string{row.says, before + row.says} {
+			for _, key := range append(strings.Fields(row.says), row.says, testKey) {
+				config := testConfig()
+				config.AccessKeyID = credential.New(key)
+				client, err := New(config, roundTrip(func(*http.Request) (*http.Response, error) {
+					return reply(row.status, `{"message":"`+said+`"}`), nil
+				}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = client.Merge(t.Context(), txn.Merge{Repository: repo, Source: id("a"), Destination: main})
+				if !errors.Is(err, row.kind) || !errors.Is(err, txn.ErrRefused) {
+					t.Errorf("%q with the key id %q: %v is not %q", row.says, key, err, row.kind)
+				}
+				if strings.Contains(err.Error(), key) {
+					t.Errorf("the key id %q is in %v", key, err)
+				}
+			}
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"perago/pkg/txn"
@@ -152,7 +151,7 @@ func rejection(err error) string {
 		return rejectedAdvanced
 	case errors.As(err, new(*txn.PublishRacedError)), errors.As(err, new(*txn.UnexpectedLandingError)):
 		return rejectedRaced
-	case errors.Is(err, txn.ErrHookRefused) && refusedByTheHead(err):
+	case errors.Is(err, txn.ErrFenceRefused):
 		return rejectedByHook
 	}
 	return ""
@@ -235,7 +234,7 @@ func (e *execution) carryOut(ctx context.Context, decision txn.PublishDecision, 
 // conflict, which lakeFS finds before it runs a hook, or the hard fence. A
 // refusal by somebody else's hook is not.
 func refusedByTheHead(err error) bool {
-	return errors.Is(err, txn.ErrConflict) || (errors.Is(err, txn.ErrHookRefused) && strings.Contains(err.Error(), txn.FenceRefusal))
+	return errors.Is(err, txn.ErrConflict) || errors.Is(err, txn.ErrFenceRefused)
 }
 
 // prepare checks the input and the stage task's record, and reads the tree to

@@ -39,6 +39,7 @@ type subject func(t *testing.T) (lakefs.Config, http.RoundTripper)
 func TestPublish(t *testing.T) {
 	tests := map[string]func(*testing.T, subject){
 		"HardFence":                      testHardFence,
+		"HardFenceWithACommonWordAsKey":  testHardFenceWithACommonWordAsKey,
 		"HardFenceIsRequired":            testHardFenceIsRequired,
 		"OvertakenUnderTheHardFence":     testOvertakenUnderTheHardFence,
 		"UnknownMergeIsSettledByReading": testUnknownMergeIsSettledByReading,
@@ -942,6 +943,46 @@ func testHardFence(t *testing.T, on subject) {
 		}
 		b.tree(fenced(map[string]string{"data/a": "2", "other": "o"}))
 	})
+}
+
+// keyed is a lakeFS whose access key id is this one.
+func keyed(on subject, key string) subject {
+	return func(t *testing.T) (lakefs.Config, http.RoundTripper) {
+		config, transport := on(t)
+		id, secret := config.AccessKeyID.Reveal(), config.SecretAccessKey.Reveal()
+		config.AccessKeyID = credential.New(key)
+		return config, roundTripper(func(r *http.Request) (*http.Response, error) {
+			r = r.Clone(r.Context())
+			r.SetBasicAuth(id, secret)
+			return transport.RoundTrip(r)
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A key id that is a word of the fence's refusal is redacted in what people read,
+// and changes nothing else.
+func testHardFenceWithACommonWordAsKey(t *testing.T, on subject) {
+	for _, key := range []string{"perago", "publish", "fence", txn.FenceRefusal} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, keyed(on, key), fenced(map[string]string{"data/a": "1"}))
+			older, staged := b.stage(map[string]string{"data/older": "x"}), b.stage(map[string]string{"data/a": "2"})
+			var landed txn.CommitID
+			result, err := b.run(staged, 0, &attempt{on: func(n int) error {
+				if n == 2 {
+					landed = b.land(older)
+				}
+				return nil
+			}})
+			if err != nil || result.Publication.Supersedes != landed || b.merges() != 2 {
+				t.Errorf("%v after %d merges, put out %+v; want it to supersede %s", err, b.merges(), result.Publication, landed)
+			}
+		})
+	}
 }
 
 // A source without the known file is not merged where the hard fence is required,

@@ -102,18 +102,32 @@ func parseBudget(raw json.RawMessage) (Budget, error) {
 // becoming a lease of days.
 const maxBudgetSeconds = 86_400
 
+// RuleError is a TaskDef that breaks a rule.
+type RuleError struct {
+	// Field is the field of the TaskDef to change.
+	Field string
+	// Sentence says what is wrong and what to do.
+	Sentence string
+}
+
+func (e *RuleError) Error() string { return e.Sentence }
+
 // CheckBudget holds the two rules between a budget and its TaskDef. The merge
 // must have its measured time and the margin, and the lease must cover a merge,
-// its completion, a shutdown and one heartbeat that came late.
+// its completion, a shutdown and one heartbeat that came late. Each error that it
+// joins is a *RuleError.
 func CheckBudget(definition TaskDefinition, budget Budget) error {
 	var faults []error
+	broken := func(field, format string, arguments ...any) error {
+		return &RuleError{Field: field, Sentence: fmt.Sprintf(format, arguments...)}
+	}
 	if need := budget.ObservedMergeP99 + budget.SafetyMargin; budget.MergeTimeout < need {
-		faults = append(faults, fmt.Errorf("TaskDef %s: budget.lakefs_merge_timeout_seconds is %s, less than observed_merge_p99_seconds + safety_margin_seconds = %s; raise it to at least %s",
+		faults = append(faults, broken("inputTemplate.budget.lakefs_merge_timeout_seconds", "TaskDef %s: budget.lakefs_merge_timeout_seconds is %s, less than observed_merge_p99_seconds + safety_margin_seconds = %s; raise it to at least %s",
 			definition.Name, seconds(budget.MergeTimeout), seconds(need), seconds(need)))
 	}
 	need := budget.MergeTimeout + budget.CompletionTimeout + budget.ShutdownGrace + budget.HeartbeatInterval
 	if Timeout(definition.ResponseTimeoutSeconds) < need {
-		faults = append(faults, fmt.Errorf("TaskDef %s: responseTimeoutSeconds is %d, less than merge timeout + completion + shutdown grace + heartbeat = %s; raise it to at least %s",
+		faults = append(faults, broken("responseTimeoutSeconds", "TaskDef %s: responseTimeoutSeconds is %d, less than merge timeout + completion + shutdown grace + heartbeat = %s; raise it to at least %s",
 			definition.Name, definition.ResponseTimeoutSeconds, seconds(need), seconds(need)))
 	}
 	return errors.Join(faults...)

@@ -29,6 +29,10 @@ var (
 	ErrUnauthorized = errors.New("credentials refused")
 	ErrForbidden    = errors.New("not permitted")
 	ErrHookRefused  = errors.New("refused by a hook")
+	// ErrFenceRefused is ErrHookRefused by the hard fence (FenceRefusal). The
+	// adapter decides it from the server's own words, before they are redacted or
+	// cut.
+	ErrFenceRefused = fmt.Errorf("%w (publish fence)", ErrHookRefused)
 	ErrDirtyBranch  = errors.New("the branch has uncommitted changes")
 	ErrNoChanges    = errors.New("no changes")
 )
