@@ -90,6 +90,9 @@ func (e *environment) runCheckout(ctx context.Context, address, directory, guard
 	if report.Objects == 0 {
 		fmt.Fprintf(e.stderr, "perago: warning: there is nothing under %s at %s; the directory is empty\n", at.prefix, ref.Short())
 	}
+	if report.ComparedBySize > 0 {
+		fmt.Fprintf(e.stderr, "perago: warning: %d of %d objects were compared by size alone: lakeFS knows no MD5 of them\n", report.ComparedBySize, report.Objects)
+	}
 	if e.out.format == formatJSON {
 		return e.out.json(report)
 	}

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"perago/pkg/projection"
 	"perago/pkg/txn"
@@ -23,6 +24,9 @@ type Lake interface {
 	// ReadObject opens an object for streaming; txn.ErrGone when its data was
 	// removed by retention. A reading that is cut is txn.ErrRetryable.
 	ReadObject(ctx context.Context, repository txn.Repository, ref txn.CommitID, path string) (io.ReadCloser, error)
+	// MD5Known reports whether the checksum of a listed object is known to be the MD5
+	// of its bytes. It fails when the object is not as it was listed.
+	MD5Known(ctx context.Context, repository txn.Repository, ref txn.CommitID, object txn.Object) (bool, error)
 }
 
 // Attempt is what checkout needs of the worker that runs it.
@@ -57,6 +61,9 @@ type Checkout struct {
 	Objects   int    `json:"objects"`
 	// Bytes is the size of all files together.
 	Bytes int64 `json:"bytes"`
+	// ComparedBySize counts the objects of which lakeFS knows no MD5, so that only
+	// their sizes were compared. The output names it when there are any.
+	ComparedBySize int64 `json:"compared_by_size,omitempty"`
 }
 
 // Result is what the task's output says.
@@ -115,7 +122,7 @@ func (e *execution) run(ctx context.Context) (Result, error) {
 	}
 	return Result{
 		Workspace: e.input.Workspace,
-		Checkout:  Checkout{Directory: e.destination.path(), Objects: len(objects), Bytes: size(objects)},
+		Checkout:  Checkout{Directory: e.destination.path(), Objects: len(objects), Bytes: size(objects), ComparedBySize: e.bySize.Load()},
 	}, nil
 }
 
@@ -129,6 +136,8 @@ type execution struct {
 	// downloaded counts what arrives.
 	downloaded func(objects int, bytes int64)
 	made       contents
+	// bySize counts the objects that were compared by size alone.
+	bySize atomic.Int64
 }
 
 // contents are the paths that an execution itself has made in its directory, in the

@@ -97,6 +97,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // bench is a lake in memory and a workspace root on disk.
 type bench struct {
 	t          *testing.T
+	server     *lakefstest.Server
 	lake       *lakefs.Client
 	repo       txn.Repository
 	first      txn.CommitID
@@ -110,7 +111,7 @@ func newBench(t *testing.T, files map[string]string) *bench {
 	t.Helper()
 	server := lakefstest.NewServer()
 	server.ActionsOff = true
-	b := &bench{t: t, lake: server.Client(t), root: t.TempDir()}
+	b := &bench{t: t, server: server, lake: server.Client(t), root: t.TempDir()}
 	b.repo, b.first = lakefstest.NewRepository(t, b.lake, files)
 	client, err := lakefs.New(server.Config(), roundTripper(func(r *http.Request) (*http.Response, error) {
 		if b.intercept != nil {

@@ -103,6 +103,10 @@ var calls = []struct {
 		_, err = io.ReadAll(body)
 		return err
 	}},
+	{statObject, `{"path":"p","path_type":"object","size_bytes":1,"checksum":"x","physical_address":"s3://bucket/x"}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.MD5Known(ctx, repo, id("a"), txn.Object{Path: "p", Size: 1, Checksum: "x"})
+		return err
+	}},
 	{listBranches, `{"pagination":{"has_more":false},"results":[]}`, 200, func(ctx context.Context, c *Client) error {
 		_, err := c.Branches(ctx, repo, "")
 		return err
@@ -180,7 +184,7 @@ var calls = []struct {
 		return err
 	}},
 	{linkAddress, `{"path":"p","path_type":"object","size_bytes":1,"checksum":"x"}`, 200, func(ctx context.Context, c *Client) error {
-		_, err := c.link(ctx, repo, main, "p", address{physical: "s3://bucket/x"}, "x", 1)
+		_, err := c.link(ctx, repo, main, "p", address{physical: "s3://bucket/x"}, "x", 1, nil)
 		return err
 	}},
 	{createRepository, `{"id":"repo"}`, 201, func(ctx context.Context, c *Client) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"regexp"
 	"slices"
 	"unicode/utf8"
 
@@ -86,6 +87,58 @@ func (c *Client) objects(ctx context.Context, repo txn.Repository, ref txn.Commi
 		})
 	})
 	return page, more, err
+}
+
+// MarkMD5 is the key of the user metadata that says which MD5 an object's bytes have.
+// Presigned sets it on what it links, after it compared the bytes with the store.
+// User metadata is copied together with the bytes, so the mark stays true.
+const MarkMD5 = "perago-md5"
+
+// leastPart is the smallest part of an S3 multipart upload, except for the last, in
+// bytes.
+const leastPart = 5 << 20
+
+// lakeFSAddress is an address that lakeFS chose for bytes that it wrote itself. The
+// address of an object that was linked has a signature behind it, and an imported
+// object keeps the store's own.
+var lakeFSAddress = regexp.MustCompile(`/data/[0-9a-v]{20}/[0-9a-v]{20}$`)
+
+// MD5Known reports whether the checksum of an object is known to be the MD5 of its
+// bytes. A checksum of 32 hex digits alone does not say so: an imported object has
+// the store's ETag, which is no MD5 where the store encrypts with keys, and a linked
+// object has the checksum that its uploader named. lakeFS hashes what it writes
+// itself, but its S3 gateway keeps the ETag of a multipart upload without the number
+// of parts behind it. So a large object is not known either.
+//
+// It fails when the object has another checksum now than it was listed with.
+// Errors: txn.ErrNotFound, txn.ErrGone when its data was removed by retention.
+func (c *Client) MD5Known(ctx context.Context, repo txn.Repository, ref txn.CommitID, object txn.Object) (bool, error) {
+	if err := errors.Join(checkRepository(repo), checkCommit(ref)); err != nil {
+		return false, err
+	}
+	type answer struct {
+		objectRecord
+		Address  string            `json:"physical_address"`
+		Metadata map[string]string `json:"metadata"`
+	}
+	known := false
+	err := c.do(ctx, &call{operation: statObject, want: http.StatusOK, decode: asJSON(func(a answer) error {
+		now, err := a.object()
+		switch {
+		case err != nil:
+			return err
+		case now != object:
+			return fmt.Errorf("%q has %d bytes and the checksum %s, and was listed with %d and %s", now.Path, now.Size, now.Checksum, object.Size, object.Checksum)
+		}
+		known = a.Metadata[MarkMD5] == object.Checksum || object.Size < leastPart && lakeFSAddress.MatchString(a.Address)
+		return nil
+	})}, func(ctx context.Context) (*http.Response, error) {
+		return c.api.StatObject(ctx, string(repo), string(ref), &apigen.StatObjectParams{Path: object.Path})
+	})
+	if err != nil {
+		return false, fmt.Errorf("look at %s: %w", object.Path, err)
+	}
+	return known, nil
 }
 
 // ReadObject opens an object of a commit. The caller closes it; a read that

@@ -12,6 +12,7 @@ const (
 	logCommits       operation = "log commits"
 	listObjects      operation = "list objects"
 	getObject        operation = "get object"
+	statObject       operation = "stat object"
 	listBranches     operation = "list branches"
 	listRepositories operation = "list repositories"
 	listRuns         operation = "list action runs"
@@ -59,6 +60,7 @@ var repeated = map[operation]bool{
 	logCommits:       true,
 	listObjects:      true,
 	getObject:        true,
+	statObject:       true,
 	listBranches:     true,
 	listRepositories: true,
 	listRuns:         true,

@@ -206,7 +206,11 @@ func (p *Presigned) uploadDirectly(ctx context.Context, repo txn.Repository, bra
 			if sum == "" || from.Sum != nil && sum != from.Sum() {
 				return txn.Object{}, &unusable{"the object store does not answer with the MD5 of what it was sent; does it encrypt with keys of its own?"}
 			}
-			return p.link(ctx, repo, branch, path, at, sum, from.Size)
+			var mark map[string]string
+			if from.Sum != nil {
+				mark = map[string]string{MarkMD5: sum}
+			}
+			return p.link(ctx, repo, branch, path, at, sum, from.Size, mark)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -264,14 +268,15 @@ func (c *Client) address(ctx context.Context, repo txn.Repository, branch txn.Br
 	return at, err
 }
 
-// link tells lakeFS that what is at an address is the object.
-func (c *Client) link(ctx context.Context, repo txn.Repository, branch txn.Branch, path string, at address, sum string, size int64) (txn.Object, error) {
+// link tells lakeFS that what is at an address is the object, with this user metadata.
+func (c *Client) link(ctx context.Context, repo txn.Repository, branch txn.Branch, path string, at address, sum string, size int64, mark map[string]string) (txn.Object, error) {
 	var object txn.Object
 	contentType := octets
 	err := c.do(ctx, &call{operation: linkAddress, want: http.StatusOK, decode: uploaded(path, &object)}, func(ctx context.Context) (*http.Response, error) {
 		return c.api.LinkPhysicalAddress(ctx, string(repo), string(branch), &apigen.LinkPhysicalAddressParams{Path: path}, apigen.LinkPhysicalAddressJSONRequestBody{
 			Checksum: sum, SizeBytes: size, ContentType: &contentType,
-			Staging: apigen.StagingLocation{PhysicalAddress: &at.physical},
+			Staging:      apigen.StagingLocation{PhysicalAddress: &at.physical},
+			UserMetadata: &apigen.StagingMetadata_UserMetadata{AdditionalProperties: mark},
 		})
 	})
 	return object, err

@@ -41,7 +41,7 @@ func TestPolicyRefusesWhatItDoesNotName(t *testing.T) {
 		return again
 	}
 	want := map[operation]bool{
-		getCommit: true, getBranch: true, logCommits: true, listObjects: true, getObject: true, listBranches: true,
+		getCommit: true, getBranch: true, logCommits: true, listObjects: true, getObject: true, statObject: true, listBranches: true,
 		listRepositories: true, listRuns: true, listHookRuns: true, getProtection: true, setProtection: false,
 		uploadObject: true, deleteObjects: true, deleteBranch: true, importStatus: true, startImport: false,
 		getRepository: true, diffBranch: true, getRetention: true, askPermission: false,

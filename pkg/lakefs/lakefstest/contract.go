@@ -90,6 +90,7 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"listing: a prefix is a string, not a directory", (*suite).prefix},
 		{"listing: of a commit, untouched by what is uploaded later", (*suite).listingOfCommit},
 		{"object: one that is not there is 404", (*suite).objectMissing},
+		{"stat: lakeFS's own addresses are told from the store's", (*suite).stats},
 		{"import: replaces a prefix with what the store holds, in one commit, and moves no data", (*suite).imports},
 		{"import: the same again is a commit with the same tree", (*suite).importUnchanged},
 		{"import: a destination without its slash takes siblings with it", (*suite).importSiblings},

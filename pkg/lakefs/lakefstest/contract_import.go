@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -121,4 +122,30 @@ func (s *suite) importErrors() {
 	commit, err := s.client.Import(s.Context(), repo, "b", s.store(nil), "data/", "m", nil)
 	s.no(err)
 	s.equal(len(Tree(s, s.client, repo, commit.ID)), 0)
+}
+
+// stats shows by what an object that lakeFS wrote is told from an imported one.
+func (s *suite) stats() {
+	repo, first := NewRepository(s, s.client, map[string]string{"a": "one"})
+	s.branch(repo, "b", first)
+	source := s.store(map[string]string{"b": "two"})
+	commit, err := s.client.Import(s.Context(), repo, "b", source, "data/", "m", nil)
+	s.no(err)
+	for path, want := range map[string]bool{"a": true, "data/b": false} {
+		stat := s.status(200, "physical_address", "GET", at(repo, "/refs/%s/objects/stat", commit.ID), url.Values{"path": {path}}, nil)
+		if own := regexp.MustCompile(`"physical_address":"[^"]*/data/[0-9a-v]{20}/[0-9a-v]{20}"`).MatchString(stat); own != want {
+			s.Fatal(stat)
+		}
+		for object, err := range s.client.Objects(s.Context(), repo, commit.ID, txn.Prefix(path)) {
+			s.no(err)
+			known, err := s.client.MD5Known(s.Context(), repo, commit.ID, object)
+			s.no(err)
+			s.equal(known, want)
+			object.Checksum = strings.Repeat("0", 32)
+			if _, err := s.client.MD5Known(s.Context(), repo, commit.ID, object); err == nil {
+				s.Fatal("an object of another checksum is the same")
+			}
+		}
+	}
+	s.refused(second(s.client.MD5Known(s.Context(), repo, commit.ID, txn.Object{Path: "no", Checksum: "x"})), txn.ErrNotFound)
 }

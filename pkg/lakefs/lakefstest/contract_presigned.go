@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ func PresignedContract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"pre-signed: a URL that was changed is 403", (*suite).forgedURL},
 		{"pre-signed: a URL that has expired is 403", (*suite).expiredURL},
 		{"link: lakeFS believes size and checksum, and looks at nothing", (*suite).linkBelieves},
+		{"stat: the address of a linked object holds a signature, and its user metadata comes back", (*suite).statLinked},
 		{"link: once more is the same", (*suite).linkAgain},
 		{"link: of an address for another path, branch or repository is 400", (*suite).linkElsewhere},
 		{"link: to a branch that is not there is 404, to a protected one 403", (*suite).linkRefused},
@@ -301,5 +303,31 @@ func (s *suite) linkPaths() {
 	tree, _ := s.committed(repo)
 	if diff := cmp.Diff(want, tree); diff != "" {
 		s.Fatalf("-want +got\n%s", diff)
+	}
+}
+
+func (s *suite) statLinked() {
+	repo, _ := s.onBranch(nil)
+	for path, metadata := range map[string]object{"plain": {}, "marked": {lakefs.MarkMD5: md5Of("hello")}, "falsely": {lakefs.MarkMD5: md5Of("other")}} {
+		at := s.address(repo, "b", path)
+		_, etag, _ := s.put(at.URL, "hello")
+		s.status(200, "", "PUT", backing(repo, "b"), url.Values{"path": {path}}, object{
+			"checksum": etag, "size_bytes": 5, "staging": object{"physical_address": at.Physical}, "user_metadata": metadata,
+		})
+	}
+	null := s.address(repo, "b", "null")
+	s.status(400, "user_metadata", "PUT", backing(repo, "b"), url.Values{"path": {"null"}}, object{
+		"checksum": "x", "size_bytes": 5, "staging": object{"physical_address": null.Physical}, "user_metadata": nil,
+	})
+	commit, err := s.client.CreateCommit(s.Context(), repo, "b", "m", nil)
+	s.no(err)
+	for path, want := range map[string]bool{"plain": false, "marked": true, "falsely": false} {
+		stat := s.status(200, "physical_address", "GET", at(repo, "/refs/%s/objects/stat", commit.ID), url.Values{"path": {path}}, nil)
+		if !regexp.MustCompile(`/data/[0-9a-v]{20}/[0-9a-v]{20},[A-Za-z0-9_-]+"`).MatchString(stat) {
+			s.Fatal(stat)
+		}
+		known, err := s.client.MD5Known(s.Context(), repo, commit.ID, txn.Object{Path: path, Size: 5, Checksum: md5Of("hello")})
+		s.no(err)
+		s.equal(known, want)
 	}
 }

@@ -1,8 +1,6 @@
 package lakefstest
 
 import (
-	"crypto/md5"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -48,7 +46,7 @@ func (s *Server) startImport(request *http.Request, body []byte) (answer, *refus
 	}
 	s.runs++
 	id := fmt.Sprintf("import-%d", s.runs)
-	entries, err := localEntries(from.Path)
+	entries, err := s.localEntries(from.Path)
 	if err != nil {
 		s.imports[id] = &imported{result: map[string]any{
 			"completed": false, "update_time": time.Now(), "error": map[string]string{"message": "import error: error on ingest: " + err.Error()},
@@ -97,7 +95,7 @@ func (s *Server) importStatus(request *http.Request, _ []byte) (answer, *refuse)
 
 // localEntries are the files below a local prefix. Two imports of the same file
 // are the same object.
-func localEntries(uri string) (map[string]*entry, error) {
+func (s *Server) localEntries(uri string) (map[string]*entry, error) {
 	directory, ok := strings.CutPrefix(uri, "local://")
 	if !ok {
 		return nil, fmt.Errorf("creating object-store walker on path %s: expected storage type local: invalid address", uri)
@@ -120,8 +118,7 @@ func localEntries(uri string) (map[string]*entry, error) {
 			return err
 		}
 		name, err := filepath.Rel(directory, path)
-		sum := md5.Sum(data)
-		all[filepath.ToSlash(name)] = &entry{data: data, checksum: hex.EncodeToString(sum[:]), address: path, modified: time.Now().Unix()}
+		all[filepath.ToSlash(name)] = &entry{data: data, checksum: s.etag(data), address: "local://" + path, modified: time.Now().Unix()}
 		return err
 	})
 	return all, err

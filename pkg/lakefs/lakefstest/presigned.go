@@ -5,6 +5,7 @@ import (
 	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -51,7 +52,7 @@ func (s *Server) physicalAddress(request *http.Request, _ []byte) (answer, *refu
 		return answer{}, refused
 	}
 	s.objects++
-	key := fmt.Sprintf("data/linked/%08d", s.objects)
+	key := fmt.Sprintf("data/%020d/%020d", 0, s.objects)
 	key += "," + s.sign(r.id, request.PathValue("branch"), request.URL.Query().Get("path"), key)
 	result := map[string]any{"physical_address": r.namespace + "/" + key}
 	if request.URL.Query().Get("presign") == "true" {
@@ -121,9 +122,17 @@ func (s *Server) putInStore(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.blocks[strings.TrimPrefix(r.URL.Path, storePath)] = data
 	s.mu.Unlock()
-	sum := md5.Sum(data)
-	w.Header().Set("ETag", strconv.Quote(hex.EncodeToString(sum[:])))
+	w.Header().Set("ETag", strconv.Quote(s.etag(data)))
 	w.WriteHeader(http.StatusOK)
+}
+
+// etag is what the store says of some bytes: their MD5, unless ETag says otherwise.
+func (s *Server) etag(data []byte) string {
+	if s.ETag != nil {
+		return s.ETag(data)
+	}
+	sum := md5.Sum(data)
+	return hex.EncodeToString(sum[:])
 }
 
 // linkAddress makes what is at an address an object, and believes what it is told
@@ -139,9 +148,14 @@ func (s *Server) linkAddress(request *http.Request, body []byte) (answer, *refus
 		Staging   struct {
 			PhysicalAddress string `json:"physical_address"`
 		} `json:"staging"`
+		Metadata json.RawMessage `json:"user_metadata"`
 	}](body)
 	if refused != nil {
 		return answer{}, refused
+	}
+	var metadata map[string]string
+	if string(in.Metadata) == "null" || len(in.Metadata) > 0 && json.Unmarshal(in.Metadata, &metadata) != nil {
+		return answer{}, refusef(http.StatusBadRequest, "request body has an error: doesn't match schema #/components/schemas/StagingMetadata: Error at \"/user_metadata\"")
 	}
 	name, path := request.PathValue("branch"), request.URL.Query().Get("path")
 	key, inside := strings.CutPrefix(in.Staging.PhysicalAddress, r.namespace+"/")
@@ -158,7 +172,7 @@ func (s *Server) linkAddress(request *http.Request, body []byte) (answer, *refus
 	}
 	return s.stage(request, path, &entry{
 		checksum: checksum, linked: &link{key: r.namespace[len("local://"):] + "/" + key, size: in.SizeBytes},
-		address: key, modified: time.Now().Unix(),
+		address: key, metadata: metadata, modified: time.Now().Unix(),
 	}, http.StatusOK)
 }
 

@@ -38,6 +38,9 @@ type Server struct {
 	// DefaultPreSignExpiry. The store is in memory as well.
 	PreSign       bool
 	PreSignExpiry time.Duration
+	// ETag is what the store says of some bytes, for URLs and imports; nil is their
+	// MD5. A store that encrypts with keys says something else of the same form.
+	ETag func(data []byte) string
 
 	key, secret string
 	mux         *http.ServeMux
@@ -199,6 +202,7 @@ func (s *Server) routes() {
 		"GET /repositories/{repository}/refs/{reference}/commits":          (*Server).log,
 		"GET /repositories/{repository}/refs/{reference}/objects/ls":       (*Server).listObjects,
 		"GET /repositories/{repository}/refs/{reference}/objects":          (*Server).getObject,
+		"GET /repositories/{repository}/refs/{reference}/objects/stat":     (*Server).statObject,
 		"POST /repositories/{repository}/refs/{reference}/merge/{branch}":  (*Server).merge,
 		"GET /repositories/{repository}/actions/runs":                      (*Server).listRuns,
 		"GET /repositories/{repository}/actions/runs/{run}/hooks":          (*Server).listHookRuns,
@@ -317,7 +321,9 @@ type entry struct {
 	// linked is where they are instead, of an object that went to the store by itself.
 	linked   *link
 	checksum string
+	// address is relative to the repository's storage namespace, or a whole URI.
 	address  string
+	metadata map[string]string
 	modified int64
 }
 
@@ -325,7 +331,7 @@ func same(a, b *entry) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.checksum == b.checksum && a.size() == b.size()
+	return a.checksum == b.checksum && a.size() == b.size() && maps.Equal(a.metadata, b.metadata)
 }
 
 // tree is immutable. Its id is the hash of what is in it, so equal trees are
@@ -344,7 +350,7 @@ func newTree(entries map[string]*entry) *tree {
 	slices.Sort(t.paths)
 	hash := sha256.New()
 	for _, p := range t.paths {
-		fmt.Fprintf(hash, "%q %s %s\n", p, entries[p].checksum, entries[p].address)
+		fmt.Fprintf(hash, "%q %s %s %q\n", p, entries[p].checksum, entries[p].address, entries[p].metadata)
 	}
 	t.id = hex.EncodeToString(hash.Sum(nil))
 	return t
@@ -796,7 +802,7 @@ func (s *Server) upload(request *http.Request, body []byte) (answer, *refuse) {
 	s.objects++
 	sum := md5.Sum(body)
 	return s.stage(request, request.URL.Query().Get("path"), &entry{
-		data: body, checksum: hex.EncodeToString(sum[:]), address: fmt.Sprintf("data/%08d", s.objects), modified: time.Now().Unix(),
+		data: body, checksum: hex.EncodeToString(sum[:]), address: fmt.Sprintf("data/%020d/%020d", 0, s.objects), modified: time.Now().Unix(),
 	}, http.StatusCreated)
 }
 
@@ -817,13 +823,17 @@ func (s *Server) stage(request *http.Request, key string, e *entry, status int) 
 		return answer{}, refusef(http.StatusForbidden, "cannot write to protected branch")
 	}
 	b.staging[key] = e
-	return answer{status, e.show(key)}, nil
+	return answer{status, e.show(r, key)}, nil
 }
 
-func (e *entry) show(key string) any {
+func (e *entry) show(r *repository, key string) map[string]any {
+	address := e.address
+	if !strings.Contains(address, "://") {
+		address = r.namespace + "/" + address
+	}
 	return map[string]any{
 		"path": key, "path_type": "object", "checksum": e.checksum, "size_bytes": e.size(), "mtime": e.modified,
-		"physical_address": "memory://" + e.address, "content_type": "application/octet-stream",
+		"physical_address": address, "content_type": "application/octet-stream",
 	}
 }
 
@@ -858,41 +868,41 @@ func (s *Server) deleteObjects(request *http.Request, body []byte) (answer, *ref
 
 // read is the tree of a reference, which has to be a commit here: nothing reads
 // the uncommitted objects of a branch.
-func (s *Server) read(request *http.Request) (*tree, *refuse) {
+func (s *Server) read(request *http.Request) (*repository, *tree, *refuse) {
 	r, refused := s.repository(request)
 	if refused != nil {
-		return nil, refused
+		return nil, nil, refused
 	}
 	reference := request.PathValue("reference")
 	if r.branches[reference] != nil {
-		return nil, refusef(http.StatusNotImplemented, "the memory server reads objects of commits only")
+		return nil, nil, refusef(http.StatusNotImplemented, "the memory server reads objects of commits only")
 	}
 	c := r.resolve(reference)
 	if c == nil {
-		return nil, refusef(http.StatusNotFound, "not found")
+		return nil, nil, refusef(http.StatusNotFound, "not found")
 	}
 	t := r.trees[c.MetaRangeID]
 	if t == nil {
-		return nil, refusef(http.StatusGone, "No data")
+		return nil, nil, refusef(http.StatusGone, "No data")
 	}
-	return t, nil
+	return r, t, nil
 }
 
 func (s *Server) listObjects(request *http.Request, _ []byte) (answer, *refuse) {
-	t, refused := s.read(request)
+	r, t, refused := s.read(request)
 	if refused != nil {
 		return answer{}, refused
 	}
 	p := pageOf(t.paths, request.URL.Query())
 	var items []any
 	for _, key := range p.names {
-		items = append(items, t.entries[key].show(key))
+		items = append(items, t.entries[key].show(r, key))
 	}
 	return results(items, p.more, p.last()), nil
 }
 
 func (s *Server) getObject(request *http.Request, _ []byte) (answer, *refuse) {
-	t, refused := s.read(request)
+	_, t, refused := s.read(request)
 	if refused != nil {
 		return answer{}, refused
 	}
@@ -908,6 +918,21 @@ func (s *Server) getObject(request *http.Request, _ []byte) (answer, *refuse) {
 		}
 	}
 	return answer{http.StatusOK, data}, nil
+}
+
+func (s *Server) statObject(request *http.Request, _ []byte) (answer, *refuse) {
+	r, t, refused := s.read(request)
+	if refused != nil {
+		return answer{}, refused
+	}
+	key := request.URL.Query().Get("path")
+	e := t.entries[key]
+	if e == nil {
+		return answer{}, refusef(http.StatusNotFound, "not found")
+	}
+	result := e.show(r, key)
+	result["metadata"] = e.metadata
+	return answer{http.StatusOK, result}, nil
 }
 
 func (s *Server) commit(request *http.Request, body []byte) (answer, *refuse) {
