@@ -29,6 +29,7 @@ var protections = []protection{
 	{"silence when stale", withoutSilence, hard, ruleLive, "rerun from stage"},
 	{"empty confirm after a no-op", withoutEmptyConfirm, hard, ruleNewest, "publish zombie, a no-op at a rerun"},
 	{"mark branch of an empty confirm", withoutMark, hard, ruleNewest, "zombie with an empty confirm, a no-op at a restart"},
+	{"branches listed before the head is read", withoutListFirst, hard, ruleNewest, "publish zombie, cleanup under way, a no-op at a restart"},
 	{"settled judged from the target alone", withoutSettled, hard, ruleNewest, "publish zombie, sweep, a no-op at a restart"},
 	{"upstream check", withoutUpstreamCheck, hard, ruleOutput, "rerun from stage"},
 	// Where a rerun counts polls from zero again, nothing else tells the two apart.

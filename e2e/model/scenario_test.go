@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +24,10 @@ type scenario struct {
 	// before is what happened before: its actors run one after the other.
 	before func(*cast)
 	cast   func(*cast)
+	// opening is how every schedule begins: each entry lets one actor go on until
+	// it stands before a call. It takes a scenario into a window that no schedule
+	// reaches within the bounds.
+	opening []opening
 
 	// version is in whose manner Conductor is; empty is that of 3.15.0.
 	version conductortest.Version
@@ -35,6 +40,10 @@ type scenario struct {
 	programs *automaton
 	base     *world
 }
+
+// opening lets an actor go on, without a fault, until it stands before a call;
+// with an empty call, until it has ended.
+type opening struct{ actor, call string }
 
 // mode is which publish fence holds.
 type mode string
@@ -101,7 +110,28 @@ func (s *scenario) begin(b bounds) *state {
 		}
 		first.at[i] = r.first
 	}
+	for _, o := range s.opening {
+		first.open(o)
+	}
+	first.last, first.preemptionsLeft, first.faultsLeft = -1, b.preemptions, b.faults
 	return first
+}
+
+func (s *state) open(o opening) {
+	actor := s.find(o.actor, "")
+	for {
+		c := s.standing(actor)
+		if c == nil && o.call == "" {
+			return
+		}
+		if c == nil || !s.able(actor) {
+			panic(fmt.Sprintf("%s never stands before %q", o.actor, o.call))
+		}
+		if c.name == o.call {
+			return
+		}
+		s.take(choice{actor: actor, fate: through})
+	}
 }
 
 // end lets every program go.
@@ -203,6 +233,24 @@ var scenarios = []scenario{
 		c.stage("no-op", "same")
 		c.publish("attempt")
 	}},
+	// Cleanup has read the tasks before the restart, and the target after it.
+	{name: "publish zombie, cleanup under way, a no-op at a restart", cancel: true, cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("zombie")
+		c.timeOut(publishRef)
+		c.cleanup("cleanup")
+		c.operator(restarted())
+		c.stage("no-op", "same")
+		c.publish("attempt")
+	}, opening: []opening{{"stage", ""}, {"zombie", "merge"}, {"clock", ""}, {"cleanup", "read head"}}},
+	{name: "publish zombie, sweep under way, a no-op at a restart", cast: func(c *cast) {
+		c.stage("stage", "first")
+		c.publish("zombie")
+		c.operator(terminated(), restarted())
+		c.sweep(0)
+		c.stage("no-op", "same")
+		c.publish("attempt")
+	}, opening: []opening{{"stage", ""}, {"zombie", "merge"}, {"operator", "restart"}, {"sweep", "read head"}}},
 	{name: "zombie with an empty confirm, a no-op at a restart", stageRetries: 1, before: func(c *cast) {
 		timedOutStage(c)
 		c.stage("no-op", "same")

@@ -295,6 +295,33 @@ func (blindLake) Branches(context.Context, txn.Repository, string) ([]txn.Branch
 	return nil, nil
 }
 
+// withoutListFirst: publish reads the head before it lists the branches.
+var withoutListFirst = weakness{ofPublishLake: func(p lakePort, _ txn.Task) publish.Lake { return &headFirstLake{lakePort: p} }}
+
+// headFirstLake reads the head at the listing, and answers the next question for
+// the head with it.
+type headFirstLake struct {
+	lakePort
+	head txn.CommitID
+}
+
+func (l *headFirstLake) Branches(ctx context.Context, repo txn.Repository, prefix string) ([]txn.BranchHead, error) {
+	head, err := l.lakePort.Head(ctx, repo, target)
+	if err != nil {
+		return nil, err
+	}
+	l.head = head
+	return l.lakePort.Branches(ctx, repo, prefix)
+}
+
+func (l *headFirstLake) Head(ctx context.Context, repo txn.Repository, branch txn.Branch) (txn.CommitID, error) {
+	if head := l.head; head != "" {
+		l.head = ""
+		return head, nil
+	}
+	return l.lakePort.Head(ctx, repo, branch)
+}
+
 // withoutMark: a source branch is only made for a commit on it.
 var withoutMark = weakness{ofPublishLake: func(p lakePort, _ txn.Task) publish.Lake { return &unmarkedLake{lakePort: p} }}
 

@@ -300,7 +300,7 @@ func (e *execution) clean(ctx context.Context, repository txn.Repository, branch
 // problems.
 func (e *execution) reportUnreported(ctx context.Context, repository txn.Repository, only txn.LogicalTaskKey) error {
 	defer e.attempt.Phase("late_landings")()
-	found, err := e.unreportedOf(ctx, repository, only)
+	found, err := e.unreported(ctx, repository, only)
 	for _, one := range found {
 		e.problem(one)
 		e.tellUnreported(repository, one)

@@ -419,6 +419,68 @@ func TestLateLandingIsReported(t *testing.T) {
 	}
 }
 
+// reread is a Conductor whose workflow goes on after it was read.
+type reread struct {
+	workflows
+	then func()
+}
+
+func (r *reread) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow, error) {
+	workflow, err := r.workflows.Workflow(ctx, id)
+	if then := r.then; then != nil {
+		r.then = nil
+		then()
+	}
+	return workflow, err
+}
+
+// The workflow goes on between cleanup's read of the tasks and its read of the
+// target. What its own publish lands there is not a late landing.
+func TestCleanup_ReportsNoPublicationThatCompletesMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]bool{"its publish completes": false, "its publish is in progress": true} {
+		for ended, status := range map[string]txn.WorkflowStatus{"rerun": txn.WorkflowRunning, "retried": txn.WorkflowFailed} {
+			t.Run(ended+", "+name, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				b.cleaner.Events.LateLanding = func(_ txn.Repository, _ txn.Branch, published, late txn.CommitID) {
+					t.Errorf("told of %s above %s", late, published)
+				}
+				b.cleaner.Events.PublishedAfterEnd = func(_ txn.WorkflowID, _ txn.Repository, _ txn.Branch, commit txn.CommitID) {
+					t.Errorf("told of %s", commit)
+				}
+				staged := b.stage(0, "2")
+				first := b.completedPublish(staged, "")
+				if status == txn.WorkflowRunning {
+					first = b.completedPublish(staged, b.publish(staged, staged.Commit, b.first, "", b.executionAt(0)))
+				} else {
+					first.Status, first.Output = txn.TaskFailed, nil
+				}
+				b.workflow(status, first)
+				b.cleaner.Workflows = &reread{b.workflows, func() {
+					head, err := b.lake.Head(t.Context(), b.repo, "main")
+					if err != nil {
+						t.Error(err)
+					}
+					next, source := staged, staged.Commit
+					if status == txn.WorkflowRunning {
+						source = head
+						next.Execution, next.NoOp, next.Commit, next.StagingBranch = b.executionAt(0), true, b.first, ""
+					}
+					again := b.completedPublish(staged, b.publish(next, source, head, "", b.executionAt(0)))
+					if open {
+						again.Status, again.Output = txn.TaskInProgress, nil
+					}
+					b.workflow(txn.WorkflowRunning, first, again)
+				}}
+				if result := b.run(b.afterStep(staged)); len(result.Errors) != 0 {
+					t.Errorf("%+v", result)
+				}
+			})
+		}
+	}
+}
+
 // A cleanup after a step looks above that step's publication alone, and one for a
 // workflow looks in each repository for what was published there.
 func TestOnlyItsOwnPublicationsAreLookedAt(t *testing.T) {

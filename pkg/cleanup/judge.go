@@ -276,15 +276,36 @@ func (u unreported) Error() string {
 	return fmt.Sprintf("%s holds %s of this step above the %s that it published: an older attempt's merge landed late; inspect it, and revert it if it is not wanted", u.target, u.commit, u.above)
 }
 
-// unreportedOf looks for such publications of the workflow's steps, or of one
-// only. They are reported and never rolled back, and what is seen is what has
-// landed by now. Without the hard fence a merge that an older attempt had sent
-// may land above what the step has published; with either, one that was in doubt
-// may land after the workflow has ended.
+// unreported looks for publications of the workflow's steps, or of one only, that
+// no completed publish put out. The tasks were read before the target, so a publish
+// that completed in between looks like one of them. What is found is therefore
+// looked for once more, with the tasks read anew, and only what is found both times
+// counts.
+func (j *judge) unreported(ctx context.Context, repository txn.Repository, only txn.LogicalTaskKey) ([]unreported, error) {
+	found, err := j.unreportedOf(ctx, repository, only)
+	if err != nil || len(found) == 0 {
+		return found, err
+	}
+	if err := j.read(ctx, j.workflow.ID); err != nil {
+		return nil, err
+	}
+	again, err := j.unreportedOf(ctx, repository, only)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(again, func(one unreported) bool { return !slices.Contains(found, one) }), nil
+}
+
+// unreportedOf looks for such publications once. They are reported and never rolled
+// back, and what is seen is what has landed by now. Without the hard fence a merge
+// that an older attempt had sent may land above what the step has published. With
+// either fence, a merge that was in doubt may land after the workflow has ended.
 func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, only txn.LogicalTaskKey) ([]unreported, error) {
 	type published struct {
 		workspace txn.Workspace
 		commits   []txn.CommitID
+		// open says that a publish task of the step may still put its commit out.
+		open bool
 	}
 	steps := map[txn.LogicalTaskKey]*published{}
 	var order []txn.LogicalTaskKey
@@ -301,6 +322,7 @@ func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, onl
 			steps[staged.Key] = &published{workspace: workspace}
 			order = append(order, staged.Key)
 		}
+		steps[staged.Key].open = steps[staged.Key].open || task.Status.Open()
 		if commit, ok := publicationOf(task); ok {
 			steps[staged.Key].commits = append(steps[staged.Key].commits, commit)
 		}
@@ -308,6 +330,9 @@ func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, onl
 	var found []unreported
 	for _, key := range order {
 		step := steps[key]
+		if step.open {
+			continue
+		}
 		stopAt := step.workspace.Ref
 		if len(step.commits) > 0 {
 			stopAt = step.commits[len(step.commits)-1]

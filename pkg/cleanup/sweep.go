@@ -213,7 +213,7 @@ func (s *sweep) workflow(ctx context.Context, repository txn.Repository, branche
 	if deleted == 0 {
 		return // the next sweep comes again
 	}
-	found, err := j.unreportedOf(ctx, repository, "")
+	found, err := j.unreported(ctx, repository, "")
 	for _, one := range found {
 		j.tellUnreported(repository, one)
 	}

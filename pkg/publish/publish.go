@@ -306,6 +306,16 @@ func (e *execution) decide(ctx context.Context, first bool) (txn.PublishDecision
 		return txn.DecidePublish(facts)
 	}
 	var err error
+	// The list comes before the head. Cleanup deletes the branch of an older
+	// attempt once the target shows that its merge has landed. So a branch that is
+	// missing from the list has landed or was never made, and the head that is read
+	// afterwards shows the landing. In the other order a merge and a deletion
+	// between the two reads would hide both.
+	if facts.Staged.NoOp && facts.FirstTry {
+		if facts.OtherBranches, err = e.otherBranches(ctx); err != nil {
+			return txn.PublishDecision{}, err
+		}
+	}
 	if facts.Head, err = e.Lake.Head(ctx, e.step.Repository, e.step.Branch); err != nil {
 		return txn.PublishDecision{}, fmt.Errorf("read the head of %s: %w", e.step.Branch, err)
 	}
@@ -321,10 +331,6 @@ func (e *execution) decide(ctx context.Context, first bool) (txn.PublishDecision
 		}
 		e.history = facts.Range
 		e.reportLate(e.step.LandedLate(facts.Staged.Execution, facts.Range))
-	} else if facts.Staged.NoOp {
-		if facts.OtherBranches, err = e.otherBranches(ctx); err != nil {
-			return txn.PublishDecision{}, err
-		}
 	}
 	return txn.DecidePublish(facts)
 }

@@ -50,6 +50,7 @@ func TestPublish(t *testing.T) {
 		"NoOp":                           testNoOp,
 		"NoOpOfAnImport":                 testNoOpOfAnImport,
 		"NoOpDisarmsAnOlderAttempt":      testNoOpDisarmsAnOlderAttempt,
+		"NoOpSeesAnOlderLanding":         testNoOpSeesAnOlderLanding,
 		"ReadOnly":                       testReadOnly,
 		"StaleAttemptWritesNothing":      testStaleAttemptWritesNothing,
 		"RacedMergeIsLoud":               testRacedMergeIsLoud,
@@ -444,6 +445,39 @@ func testNoOpDisarmsAnOlderAttempt(t *testing.T, on subject) {
 	if next.Supersedes != p.Commit {
 		t.Errorf("%+v", next)
 	}
+}
+
+// Between the two reads of a no-op's first decision, an older attempt's merge
+// lands and cleanup deletes its branch. The no-op must not output the input ref.
+func testNoOpSeesAnOlderLanding(t *testing.T, on subject) {
+	b := newBench(t, on, map[string]string{"data/a": "1"})
+	older := b.stage(map[string]string{"data/a": "2"})
+	var landed txn.CommitID
+	b.wire.fault = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		branches := "/repositories/" + string(b.repo) + "/branches"
+		list, head := strings.HasSuffix(r.URL.Path, branches), strings.HasSuffix(r.URL.Path, branches+"/"+string(lakefstest.DefaultBranch))
+		if r.Method != http.MethodGet || !list && !head || landed != "" {
+			return response, err
+		}
+		zombie := *b.publisher
+		zombie.Lake = b.lake
+		result, failed := zombie.Run(b.t.Context(), b.task(older, 0), &attempt{})
+		if failed != nil {
+			t.Errorf("the older attempt: %v", failed)
+			return response, err
+		}
+		landed = result.Publication.Commit
+		if failed := b.lake.DeleteBranch(b.t.Context(), b.repo, older.StagingBranch); failed != nil {
+			t.Error(failed)
+		}
+		return response, err
+	}
+	p := b.published(b.stage(nil), 0, txn.OutcomePublished)
+	if landed == "" || p.Supersedes != landed || p.Commit != b.head() {
+		t.Errorf("%+v; the older attempt landed as %q, and the head is %s", p, landed, b.head())
+	}
+	b.tree(map[string]string{"data/a": "1"})
 }
 
 func testReadOnly(t *testing.T, on subject) {

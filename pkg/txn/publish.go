@@ -77,8 +77,9 @@ type PublishFacts struct {
 	// FirstTry says that this is the attempt's first decision, and that stage and
 	// publish are at retry count 0 and poll count 1.
 	FirstTry bool
-	// OtherBranches says that a branch of the key by another execution exists,
-	// staging or source.
+	// OtherBranches says that a branch of the key by another execution existed,
+	// staging or source, when the branches were listed. They are listed before Head
+	// is read. It is asked only for the first try of a no-op.
 	OtherBranches bool
 }
 
