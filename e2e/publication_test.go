@@ -146,7 +146,7 @@ func TestRootPrefixLeavesTheHooksAlone(t *testing.T) {
 	const action = "name: none\non:\n  pre-merge:\n    branches: [no-such-branch]\nhooks:\n  - id: nothing\n    type: lua\n    properties:\n      script: |\n        print(\"nothing\")\n"
 	f := newFleet(t, map[string]string{"_lakefs_actions/none.yaml": action, "old": "1", "data/x": "2"})
 	f.user("prepare", func(txn.Task) map[string]string { return map[string]string{"new": "3"} })
-	name := f.register("root", step("prepare", "/", "${workflow.input.workspace}", nil)...)
+	name := f.register("root", step("prepare", "/", "${workflow.input.workspace}", func(s map[string]any) { s["root"] = true })...)
 	f.completed(name, map[string]any{"workspace": f.workspace(f.first)})
 	if diff := cmp.Diff(map[string]string{"_lakefs_actions/none.yaml": action, "new": "3"}, lakefstest.Tree(t, f.lake, f.repo, f.head())); diff != "" {
 		t.Error(diff)
@@ -247,6 +247,12 @@ func TestBadInputIsTerminalAndWritesNothing(t *testing.T) {
 			s["workspace"] = map[string]any{"repository": "other", "branch": "main", "ref_type": "commit", "ref": f.first}
 		}, txn.TaskFailedWithTerminalError, "not in PERAGO_ALLOWED_REPOSITORIES"},
 		{"a prefix that climbs", func(s map[string]any) { s["prefix"] = "data/../.." }, txn.TaskFailedWithTerminalError, "prefix: "},
+		{"a root that nobody asked for", func(s map[string]any) { s["prefix"] = "/" }, txn.TaskFailedWithTerminalError, `prefix: "/" is the root`},
+		{"a prefix whose expression has no value", func(s map[string]any) { s["prefix"] = "data/${workflow.input.day}" }, txn.TaskFailedWithTerminalError, "prefix: \"data/null\" has the segment null"},
+		{"a partition whose expression has no value", func(s map[string]any) { s["prefix"] = "data/day=${workflow.input.day}" }, txn.TaskFailedWithTerminalError, "without a value"},
+		{"a directory whose expression has no value", func(s map[string]any) {
+			s["source"] = map[string]any{"directory": "${prepare.output.directory}/${workflow.input.day}"}
+		}, txn.TaskFailedWithTerminalError, "source.directory: "},
 		{"the hooks", func(s map[string]any) { s["prefix"] = "_lakefs_actions/" }, txn.TaskFailedWithTerminalError, "hooks"},
 		{"inside the hooks", func(s map[string]any) { s["prefix"] = "_lakefs_actions/own" }, txn.TaskFailedWithTerminalError, "hooks"},
 		{"a typing error", func(s map[string]any) { s["sorce"] = "x" }, txn.TaskFailedWithTerminalError, "sorce: is not a field of this task"},

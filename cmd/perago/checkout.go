@@ -18,12 +18,14 @@ var _ checkout.Lake = (*lakefs.Client)(nil)
 
 func (e *environment) checkout() *cobra.Command {
 	var guards string
+	var root bool
 	command := &cobra.Command{
 		Use:   "checkout lakefs://REPOSITORY/REF[/PREFIX] DIR",
 		Short: "Download the files of a commit into a directory of their own, verified",
 		Long: `Does by hand what a perago_checkout task does: downloads all objects under a prefix, of
 a branch, a tag or a commit, in parallel and compared with the sizes and checksums of
-lakeFS. What is not committed is not downloaded. The directory is made; one that is
+lakeFS. The whole repository, without PREFIX, needs --root. What is not committed is not
+downloaded. The directory is made; one that is
 there must be empty. When something fails, or an object has no form as a file, what was
 downloaded is removed again.
 
@@ -33,7 +35,7 @@ input: else nothing is downloaded.
 On a terminal it shows how far it is. --timeout is for the questions before the
 download, which takes as long as it takes.` + variables(transferConfig{}),
 		Example: `  perago checkout lakefs://my-repo/main/models/ ./models
-  perago checkout lakefs://my-repo/v1.0 ./everything --output json
+  perago checkout lakefs://my-repo/v1.0 ./everything --root --output json
   perago checkout lakefs://my-repo/main/models/ ./models --guardrails '[{"require_file": "metrics.json"}]'`,
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 2 {
@@ -42,10 +44,11 @@ download, which takes as long as it takes.` + variables(transferConfig{}),
 			return nil
 		},
 		RunE: func(command *cobra.Command, arguments []string) error {
-			return e.runCheckout(command.Context(), arguments[0], arguments[1], guards)
+			return e.runCheckout(command.Context(), arguments[0], arguments[1], guards, root)
 		},
 	}
 	command.Flags().StringVar(&guards, "guardrails", "", "what the objects must be: a JSON `file`, or the list itself")
+	command.Flags().BoolVar(&root, "root", false, "the whole repository is meant: the address names no PREFIX")
 	return command
 }
 
@@ -59,8 +62,8 @@ type checkoutReport struct {
 	checkout.Checkout
 }
 
-func (e *environment) runCheckout(ctx context.Context, address, directory, guards string) error {
-	at, err := parseLocation(address, "lakefs://REPOSITORY/REF[/PREFIX], such as lakefs://my-repo/main/models/")
+func (e *environment) runCheckout(ctx context.Context, address, directory, guards string, root bool) error {
+	at, err := parseLocation(address, "lakefs://REPOSITORY/REF[/PREFIX], such as lakefs://my-repo/main/models/", root)
 	if err != nil {
 		return err
 	}

@@ -70,8 +70,8 @@ var everyCommand = []command{
 	{arguments: []string{"settle", someAddress, "--yes"}, lake: true, address: 1},
 	{arguments: []string{"sweep", "--repository", "lake"}, conductor: true, lake: true, reports: true},
 	{arguments: []string{"budget", someFile}, file: 1},
-	{arguments: []string{"stage", someSource, someAddress}, lake: true, address: 2, source: 1},
-	{arguments: []string{"checkout", someAddress, someNew}, lake: true, address: 1, destination: 2},
+	{arguments: []string{"stage", someSource, someAddress, "--root"}, lake: true, address: 2, source: 1},
+	{arguments: []string{"checkout", someAddress, someNew, "--root"}, lake: true, address: 1, destination: 2},
 	{arguments: []string{"doctor", someAddress}, conductor: true, lake: true, address: 1, reports: true},
 }
 

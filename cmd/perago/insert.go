@@ -12,6 +12,7 @@ import (
 
 func (e *environment) insert() *cobra.Command {
 	var what definition.Insertion
+	var guards string
 	command := &cobra.Command{
 		Use:   "insert FILE",
 		Short: "Print a workflow with the tasks of a step put in",
@@ -42,12 +43,18 @@ The new step takes its files from the directory that the task puts out
 			case !command.Flags().Changed("prefix"):
 				return errors.New("--prefix is not given: the part of the repository that the step owns, such as data/")
 			}
+			var err error
+			if what.Guardrails, err = rawGuardrails(guards); err != nil {
+				return err
+			}
 			return e.runInsert(arguments[0], what)
 		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&what.After, "after", "", "reference name of the `task` that writes the files")
-	flags.StringVar(&what.Prefix, "prefix", "", "what the step owns: its files become exactly those of the task; / is the root")
+	flags.StringVar(&what.Prefix, "prefix", "", "what the step owns: its files become exactly those of the task")
+	flags.BoolVar(&what.Root, "root", false, "the step owns the whole repository: --prefix is /")
+	flags.StringVar(&guards, "guardrails", "", "what the files must be: a JSON `file`, or the list itself")
 	flags.StringVar(&what.Workspace, "workspace", "", "`expression` of the commit to start from (default what the step before published, else the workflow's input)")
 	return command
 }

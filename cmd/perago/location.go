@@ -35,15 +35,22 @@ type location struct {
 	prefix     txn.Prefix
 }
 
-// parseLocation reads an address; form says how it is written.
-func parseLocation(address, form string) (location, error) {
+// parseLocation reads an address; form says how it is written. The whole repository
+// is meant only where root says so: a variable of a script may have been empty.
+func parseLocation(address, form string, root bool) (location, error) {
 	rest, ok := strings.CutPrefix(address, "lakefs://")
 	repository, rest, _ := strings.Cut(rest, "/")
 	reference, path, _ := strings.Cut(rest, "/")
 	if !ok || repository == "" || reference == "" {
 		return location{}, fmt.Errorf("%q is not an address in lakeFS; write %s", address, form)
 	}
-	prefix, err := txn.ParsePrefix(path)
+	switch whole := txn.IsRoot(path); {
+	case whole && !root:
+		return location{}, fmt.Errorf("%q names no prefix, so it is the whole repository; name a prefix, or give --root if the whole repository is meant", address)
+	case !whole && root:
+		return location{}, fmt.Errorf("--root is given, but %q names a prefix; leave one of the two out", address)
+	}
+	prefix, err := txn.ParseInputPrefix(path, root)
 	if err != nil {
 		return location{}, fmt.Errorf("%q: %w", address, err)
 	}
@@ -53,6 +60,15 @@ func parseLocation(address, form string) (location, error) {
 // guardrails reads a file of guardrails, or what is in its place: a list as a
 // task's input has it.
 func guardrails(from string) ([]txn.Guardrail, error) {
+	raw, err := rawGuardrails(from)
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	return txn.ParseGuardrails(raw)
+}
+
+// rawGuardrails is the text of guardrails, checked; nil when none are given.
+func rawGuardrails(from string) (json.RawMessage, error) {
 	if from == "" {
 		return nil, nil
 	}
@@ -67,9 +83,8 @@ func guardrails(from string) ([]txn.Guardrail, error) {
 	if !json.Valid(raw) {
 		return nil, fmt.Errorf("%s is not JSON; guardrails are a list, such as [{\"require_file\": \"metrics.json\"}]", where)
 	}
-	list, err := txn.ParseGuardrails(raw)
-	if err != nil {
+	if _, err := txn.ParseGuardrails(raw); err != nil {
 		return nil, fmt.Errorf("%s: %w", where, err)
 	}
-	return list, nil
+	return raw, nil
 }

@@ -47,6 +47,7 @@ type stageOptions struct {
 	guardrails string
 	branch     string
 	metadata   []string
+	root       bool
 }
 
 func (e *environment) stage() *cobra.Command {
@@ -57,7 +58,7 @@ func (e *environment) stage() *cobra.Command {
 		Long: `Does by hand what a perago_stage task does: compares the files of a directory by content
 with the objects under a prefix, and makes one commit in which they are exactly those
 files, on a branch of its own, cut from the head of BRANCH or from --ref. What is
-elsewhere is left alone.
+elsewhere is left alone. The whole repository, without PREFIX, needs --root.
 
 BRANCH is never written: there is no workflow, so nothing is published. The branch is
 called ` + stage.HandBranches + ` and 32 digits unless --branch names one; no sweep takes it.
@@ -88,6 +89,7 @@ the stage, which takes as long as it takes.` + variables(transferConfig{}),
 	flags.BoolVar(&options.hand.DryRun, "dry-run", false, "say what is different, and write nothing")
 	flags.StringVar(&options.ref, "ref", "", "compare with this `reference` and start from it: a branch, a tag or a commit (default the head of BRANCH)")
 	flags.StringVar(&options.branch, "branch", "", "the `name` of the new branch")
+	flags.BoolVar(&options.root, "root", false, "the whole repository is meant: the address names no PREFIX")
 	flags.StringVar(&options.guardrails, "guardrails", "", "what the files must be: a JSON `file`, or the list itself")
 	flags.BoolVar(&options.hand.AllowEmpty, "allow-empty", false, "an empty directory is meant: everything under PREFIX is removed")
 	flags.StringVarP(&options.hand.Message, "message", "m", "", "the commit's `message`")
@@ -168,7 +170,7 @@ func (e *environment) runStage(ctx context.Context, directory, address string, o
 
 // parse reads what was given on the command line.
 func (o stageOptions) parse(directory, address string) (stage.Hand, location, error) {
-	at, err := parseLocation(address, "lakefs://REPOSITORY/BRANCH[/PREFIX], such as lakefs://my-repo/main/models/")
+	at, err := parseLocation(address, "lakefs://REPOSITORY/BRANCH[/PREFIX], such as lakefs://my-repo/main/models/", o.root)
 	if err != nil {
 		return stage.Hand{}, location{}, err
 	}

@@ -306,6 +306,7 @@ func TestStageStaysInItsPrefix(t *testing.T) {
 	}
 	for prefix, refused := range map[string]bool{
 		"data": false, "data/": false,
+		"": true, "/": true, "null": true, "data/null": true, "data/day=": true, "day=/x": true, "data/day=null": true,
 		"..": true, "../": true, "data/..": true, "data/../data2": true, "/data": true, "//": true, "data//": true, "data//a": true, "./data": true, "data/.": true, "data/./a": true,
 		"data\x00": true, "_lakefs_actions": true, "_lakefs_actions/": true, "_lakefs_actions/sub": true, strings.Repeat("x", 1025): true,
 		`..\data2`: false, "%2e%2e": false, "_lakefs_actions2": false,

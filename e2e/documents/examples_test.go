@@ -154,14 +154,14 @@ func checkInput(t *testing.T, document, what string, raw json.RawMessage) {
 	var err error
 	switch what {
 	case "workspace":
-		whole := `{"prefix": "/", "read_only": true, "workspace": ` + string(raw) + `}`
+		whole := `{"prefix": "p/", "read_only": true, "workspace": ` + string(raw) + `}`
 		_, err = txn.ParseStageInput(json.RawMessage(whole), all)
 	case "workflow":
 		err = lint(t, document, raw)
 	case "checkout input":
 		_, err = txn.ParseCheckoutInput(raw, all)
 	case "guardrails":
-		whole := `{"prefix": "/", "source": {"directory": "/w/i/t"}, "workspace": {"repository": "lake", "branch": "main", "ref_type": "commit", "ref": "` + strings.Repeat("ab", 32) + `"}, "guardrails": ` + string(raw) + `}`
+		whole := `{"prefix": "p/", "source": {"directory": "/w/i/t"}, "workspace": {"repository": "lake", "branch": "main", "ref_type": "commit", "ref": "` + strings.Repeat("ab", 32) + `"}, "guardrails": ` + string(raw) + `}`
 		var input txn.StageInput
 		if input, err = txn.ParseStageInput(json.RawMessage(whole), all); err == nil {
 			_, err = projection.NewGuardrails(input.Guardrails)

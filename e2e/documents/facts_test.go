@@ -66,7 +66,7 @@ func TestInputFields(t *testing.T) {
 			return err
 		}},
 		{"guardrail", func() error {
-			return stageInput(`{"workspace": ` + workspace + `, "prefix": "", "guardrails": [{"no_such": 1}]}`)
+			return stageInput(`{"workspace": ` + workspace + `, "prefix": "p", "guardrails": [{"no_such": 1}]}`)
 		}},
 		{"publish", func() error {
 			_, err := txn.ParsePublishInput(json.RawMessage(`{"no_such": 1}`), txn.TaskDefinition{}, all)

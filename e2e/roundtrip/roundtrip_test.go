@@ -200,7 +200,7 @@ func (l *lane) round(number uint64) {
 	if diff := cmp.Diff(want, l.sums()); diff != "" {
 		l.t.Fatalf("case %d: the published tree (-want +got):\n%s", number, diff)
 	}
-	result, err := l.downloader.Run(l.t.Context(), l.task(number, txn.TypeCheckout, map[string]any{"prefix": l.prefix}), attempt{})
+	result, err := l.downloader.Run(l.t.Context(), l.task(number, txn.TypeCheckout, map[string]any{"prefix": l.prefix, "root": l.prefix == ""}), attempt{})
 	if err != nil {
 		l.t.Fatalf("case %d: check out: %v", number, err)
 	}
@@ -239,7 +239,7 @@ func (l *lane) publish(number uint64, name string) (txn.Staged, txn.CommitID) {
 	task := l.task(number, txn.TypeStage, nil)
 	directory := filepath.Join(l.root, string(task.Workflow), name)
 	writeTree(l.t, l.random, directory, l.files)
-	task.Input = l.input(map[string]any{"prefix": l.prefix, "source": map[string]any{"directory": directory}, "allow_empty": true})
+	task.Input = l.input(map[string]any{"prefix": l.prefix, "root": l.prefix == "", "source": map[string]any{"directory": directory}, "allow_empty": true})
 	staged, err := l.stager.Run(l.t.Context(), task, attempt{})
 	if err != nil {
 		l.t.Fatalf("case %d, %s: stage: %v", number, name, err)

@@ -240,7 +240,7 @@ func TestDownloadsExactlyTheProjection(t *testing.T) {
 func TestRootPrefixLeavesTheHooksOut(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, map[string]string{"a": "1", "_lakefs_actions/x.yaml": "hook", "b/_lakefs_actions/y": "2"})
-	result, err := b.downloader.Run(t.Context(), b.task(map[string]any{"prefix": "/"}), &attempt{})
+	result, err := b.downloader.Run(t.Context(), b.task(map[string]any{"prefix": "/", "root": true}), &attempt{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,12 +13,16 @@ import (
 type Insertion struct {
 	// After is the reference name of the task whose files are published.
 	After string
-	// Prefix is what the step owns.
+	// Prefix is what the step owns, and Root says that the root is meant.
 	Prefix string
+	Root   bool
 	// Workspace is the expression of the commit that the step starts from; empty to
 	// find it: what the step before published, or the workspace of the workflow's
 	// input.
 	Workspace string
+	// Guardrails are what the files must be: a list as a task's input has it; nil for
+	// none.
+	Guardrails json.RawMessage
 }
 
 // Insert puts the tasks of a step behind a task of a workflow, wherever it
@@ -29,7 +34,10 @@ func Insert(source string, text []byte, what Insertion) (edited []byte, notes []
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := txn.ParsePrefix(what.Prefix); err != nil {
+	if txn.IsRoot(what.Prefix) && !what.Root {
+		return nil, nil, fmt.Errorf("the prefix is %q, the root, which holds every file of the repository; name a prefix, or give --root if the root is meant", what.Prefix)
+	}
+	if _, err := txn.ParseInputPrefix(what.Prefix, what.Root); err != nil {
 		return nil, nil, err
 	}
 	root, err := parseTree(text)
@@ -175,9 +183,16 @@ func beside(a, b *place) bool {
 func (i *inserter) plan() {
 	step := i.what.After
 	workspace, variable := i.workspace()
+	input := []field{{"workspace", workspace}, {"prefix", i.what.Prefix}}
+	if i.what.Root {
+		input = append(input, field{"root", true})
+	}
+	input = append(input, field{"source", []field{{"directory", "${" + step + ".output.directory}"}}})
+	if i.what.Guardrails != nil {
+		input = append(input, field{"guardrails", i.what.Guardrails})
+	}
 	newTasks := [][]field{
-		{{"name", string(txn.TypeStage)}, {"taskReferenceName", step + "_stage"}, {"type", typeSimple}, {"inputParameters", []field{
-			{"workspace", workspace}, {"prefix", i.what.Prefix}, {"source", []field{{"directory", "${" + step + ".output.directory}"}}}}}},
+		{{"name", string(txn.TypeStage)}, {"taskReferenceName", step + "_stage"}, {"type", typeSimple}, {"inputParameters", input}},
 		{{"name", string(txn.TypePublish)}, {"taskReferenceName", step + "_publish"}, {"type", typeSimple}, {"inputParameters", i.staged()}},
 	}
 	if variable != "" {

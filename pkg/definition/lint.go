@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"perago/pkg/txn"
@@ -24,6 +25,7 @@ const (
 	RuleParallelWriters Rule = "parallel-writers"
 	RuleEveryWay        Rule = "every-way"
 	RuleOptional        Rule = "optional"
+	RuleWideningPrefix  Rule = "widening-prefix"
 	RuleSharedDirectory Rule = "shared-directory"
 	RuleFailureWorkflow Rule = "failure-workflow"
 	RuleDomain          Rule = "domain"
@@ -54,6 +56,7 @@ func Rules() []RuleInfo {
 		{Rule: RuleParallelWriters, About: "no two branches of a fork publish to one branch"},
 		{Rule: RuleEveryWay, About: "there are not more ways through the workflow than the two rules before this one look at"},
 		{Rule: RuleOptional, About: "stage and publish are not optional, cleanup is"},
+		{Rule: RuleWideningPrefix, About: "a prefix or a source that an empty expression would widen has the guardrail max_removed"},
 		{Rule: RuleSharedDirectory, About: "source.directory is of one attempt of the task that writes it"},
 		{Rule: RuleFailureWorkflow, About: "the workflow has a failure workflow, and that one cleans up"},
 		{Rule: RuleDomain, About: "taskToDomain with * does not take perago's tasks along"},
@@ -192,6 +195,7 @@ func (l *linter) lint(d Definition) {
 	for _, t := range tasks {
 		l.input(t)
 		l.optional(t)
+		l.widening(t)
 		l.directory(t)
 		l.inlineDefinition(t)
 	}
@@ -335,7 +339,7 @@ func (l *linter) fields(t task, known ...string) {
 func (l *linter) resolved(t task) json.RawMessage {
 	stand := map[string]string{
 		"workspace.repository": "repository", "workspace.branch": "branch", "workspace.ref_type": "commit", "workspace.ref": strings.Repeat("0", 64),
-		"source.directory": "/workspace/workflow/task", "source.import": "s3://bucket/prefix/", "prefix": "prefix/",
+		"source.directory": "/workspace/workflow/task",
 	}
 	input := map[string]any{}
 	var resolve func(path string, v any) any
@@ -347,6 +351,10 @@ func (l *linter) resolved(t task) json.RawMessage {
 			}
 			if sound, ok := stand[path]; ok {
 				return sound
+			}
+			// The scheme and the bucket may come out of the expression.
+			if path == "source.import" && strings.HasPrefix(v, "${") {
+				return "s3://bucket/prefix/"
 			}
 			return anyExpression.ReplaceAllString(v, "expression")
 		case map[string]any:
@@ -365,6 +373,8 @@ func (l *linter) resolved(t task) json.RawMessage {
 			v = map[string]any{"repository": "${r}", "branch": "${b}", "ref_type": "commit", "ref": "${c}"}
 		case whole && name == "source":
 			v = map[string]any{"directory": "${d}"}
+		case whole && name == "root":
+			v = txn.IsRoot(text(t.input()["prefix"]))
 		case whole && name != "prefix":
 			continue // whatever it gives
 		case name == "guardrails":
@@ -389,6 +399,75 @@ func (l *linter) optional(t task) {
 		l.found(RuleOptional, at, fmt.Sprintf("%s is not optional: when no worker takes it in time the workflow fails", t.reference()),
 			`add "optional": true`)
 	}
+}
+
+// widening looks for a prefix or a source that names more when an expression in it
+// has no value: Conductor leaves data/${workflow.input.day} as data/. The worker
+// cannot tell that from a prefix that was meant. A bound on removals can stop it.
+func (l *linter) widening(t task) {
+	if !t.isStage() || t.readOnly() || boundsRemovals(t) {
+		return
+	}
+	source, _ := t.input()["source"].(map[string]any)
+	for _, c := range []struct{ field, text string }{
+		{"prefix", text(t.input()["prefix"])},
+		{"source.import", text(source["import"])},
+		{"source.directory", text(source["directory"])},
+	} {
+		// A task of the user's gives its own directory whole. A missing one is refused.
+		if _, whole := expression(c.text); whole && c.field == "source.directory" {
+			continue
+		}
+		if e := wideningExpression(c.text); e != "" {
+			l.found(RuleWideningPrefix, join(t.path, "inputParameters."+c.field),
+				fmt.Sprintf("an empty or wrong %s makes the step remove files that are not its own", e),
+				`add a guardrail max_removed, such as "guardrails": [{"max_removed": {"fraction": 0.5}}]`)
+		}
+	}
+}
+
+// boundsRemovals reports whether a stage has a guardrail max_removed in the
+// definition. Guardrails that come from an expression may lack it.
+func boundsRemovals(t task) bool {
+	guardrails, _ := t.input()["guardrails"].([]any)
+	return slices.ContainsFunc(guardrails, func(one any) bool {
+		guardrail, _ := one.(map[string]any)
+		return guardrail["max_removed"] != nil
+	})
+}
+
+// wideningExpression is an expression that a text ends in, or that is a whole
+// segment of it; empty where there is none. The ids that Conductor makes itself
+// are never empty.
+func wideningExpression(text string) string {
+	// A slash inside an expression separates nothing.
+	var inside []string
+	marked := anyExpression.ReplaceAllStringFunc(text, func(e string) string {
+		inside = append(inside, e)
+		return fmt.Sprintf("\x00%d\x00", len(inside)-1)
+	})
+	segments := strings.Split(strings.TrimSuffix(marked, "/"), "/")
+	for i, segment := range segments {
+		parts := strings.Split(segment, "\x00") // text, number, text, number, text
+		for n := 1; n < len(parts); n += 2 {
+			number, err := strconv.Atoi(parts[n])
+			if err != nil || number >= len(inside) || neverEmpty(inside[number]) {
+				continue
+			}
+			whole := len(parts) == 3 && parts[0] == "" && parts[2] == ""
+			ends := i == len(segments)-1 && n == len(parts)-2 && parts[n+1] == ""
+			if whole || ends {
+				return inside[number]
+			}
+		}
+	}
+	return ""
+}
+
+func neverEmpty(e string) bool {
+	inner := strings.TrimSpace(anyExpression.FindStringSubmatch(e)[1])
+	reference, field, _ := strings.Cut(inner, ".")
+	return inner == "workflow.workflowId" || reference != "workflow" && field == "taskId"
 }
 
 // directory wants a directory that only one attempt of a task wrote into.

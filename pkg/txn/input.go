@@ -60,6 +60,11 @@ func parseWorkspace(path string, raw json.RawMessage, allowed AllowList) (Worksp
 	if refType != RefTypeCommit {
 		return Workspace{}, Terminalf(join(path, "ref_type"), "is %s; only \"commit\" is an input that cannot move", quote(refType))
 	}
+	for _, name := range []string{"repository", "branch"} {
+		if err := d.checkName(name); err != nil {
+			return Workspace{}, err
+		}
+	}
 	if err := checkRepository(join(path, "repository"), Repository(repository)); err != nil {
 		return Workspace{}, err
 	}
@@ -122,7 +127,7 @@ type StageInput struct {
 // ParseStageInput reads and checks the whole input of a perago_stage task.
 // Unknown fields are refused.
 func ParseStageInput(raw json.RawMessage, allowed AllowList) (StageInput, error) {
-	d, err := parseDocument("", raw, []string{"workspace", "prefix", "source", "guardrails", "read_only", "allow_empty"})
+	d, err := parseDocument("", raw, []string{"workspace", "prefix", "root", "source", "guardrails", "read_only", "allow_empty"})
 	if err != nil {
 		return StageInput{}, err
 	}
@@ -130,11 +135,7 @@ func ParseStageInput(raw json.RawMessage, allowed AllowList) (StageInput, error)
 	if input.Workspace, err = parseWorkspace("workspace", d.fields["workspace"], allowed); err != nil {
 		return StageInput{}, err
 	}
-	text, err := d.anyText("prefix")
-	if err != nil {
-		return StageInput{}, err
-	}
-	if input.Prefix, err = ParsePrefix(text); err != nil {
+	if input.Prefix, err = d.prefix(); err != nil {
 		return StageInput{}, err
 	}
 	if input.ReadOnly, err = d.flag("read_only"); err != nil {
@@ -176,14 +177,31 @@ func SourceDirectory(root string, workflow WorkflowID, directory string) (string
 	if !path.IsAbs(directory) {
 		return "", Terminalf(field, "%s is not an absolute path; it must lie below %s/", quote(directory), own)
 	}
-	if strings.ContainsRune(directory, 0) || path.Clean(directory) != strings.TrimRight(directory, "/") {
-		return "", Terminalf(field, "%s has empty, . or .. segments; write the plain path below %s/", quote(directory), own)
+	if strings.ContainsRune(directory, 0) || path.Clean(directory) != strings.TrimSuffix(directory, "/") {
+		return "", Terminalf(field, "%s has empty, . or .. segments; write the plain path below %s/, and give each expression in it a value", quote(directory), own)
 	}
 	relative, ok := strings.CutPrefix(path.Clean(directory), own+"/")
 	if !ok || relative == "" {
 		return "", Terminalf(field, "%s is not below %s/; a step takes files only from its own workflow's directory under PERAGO_WORKSPACE_ROOT", quote(directory), own)
 	}
+	// The root and the workflow's id are nobody's input.
+	if err := checkFilled(field, directory, relative); err != nil {
+		return "", err
+	}
 	return string(workflow) + "/" + relative, nil
+}
+
+// prefix reads the prefix of an input, and root beside it.
+func (d document) prefix() (Prefix, error) {
+	text, err := d.anyText("prefix")
+	if err != nil {
+		return "", err
+	}
+	root, err := d.flag("root")
+	if err != nil {
+		return "", err
+	}
+	return ParseInputPrefix(text, root)
 }
 
 // CheckoutInput is the checked input of perago_checkout.
@@ -197,7 +215,7 @@ type CheckoutInput struct {
 // ParseCheckoutInput reads and checks the whole input of a perago_checkout task.
 // Unknown fields are refused.
 func ParseCheckoutInput(raw json.RawMessage, allowed AllowList) (CheckoutInput, error) {
-	d, err := parseDocument("", raw, []string{"workspace", "prefix", "guardrails"})
+	d, err := parseDocument("", raw, []string{"workspace", "prefix", "root", "guardrails"})
 	if err != nil {
 		return CheckoutInput{}, err
 	}
@@ -205,11 +223,7 @@ func ParseCheckoutInput(raw json.RawMessage, allowed AllowList) (CheckoutInput, 
 	if input.Workspace, err = parseWorkspace("workspace", d.fields["workspace"], allowed); err != nil {
 		return CheckoutInput{}, err
 	}
-	text, err := d.anyText("prefix")
-	if err != nil {
-		return CheckoutInput{}, err
-	}
-	if input.Prefix, err = ParsePrefix(text); err != nil {
+	if input.Prefix, err = d.prefix(); err != nil {
 		return CheckoutInput{}, err
 	}
 	if input.Guardrails, err = parseGuardrails(d); err != nil {

@@ -132,6 +132,26 @@ func wantGuardrails(t *testing.T, raw []byte, got []Guardrail) {
 	}
 }
 
+// wantFilled fails unless each path is one that no expression without a value has
+// widened: the root was asked for, and no segment is one that is left behind.
+func wantFilled(t *testing.T, raw []byte, prefix string, more ...string) {
+	t.Helper()
+	if prefix == "" && !bytes.Contains(raw, []byte("true")) {
+		t.Fatalf("the root, and nobody asked for it: %s", raw)
+	}
+	for _, path := range append(more, prefix) {
+		_, rest, ok := strings.Cut(path, "://")
+		if !ok {
+			rest = path
+		}
+		for segment := range strings.SplitSeq(strings.Trim(rest, "/"), "/") {
+			if rest != "" && segment == "" || segment == "null" || strings.HasSuffix(segment, "=") {
+				t.Fatalf("accepted the segment %q of %q", segment, path)
+			}
+		}
+	}
+}
+
 // wantWorkspace fails unless a checked workspace is what the client may be asked
 // for, and the list allows it.
 func wantWorkspace(t *testing.T, w Workspace, allowed AllowList) {
@@ -149,7 +169,11 @@ var stageSeeds = []string{
 	`{"workspace": ` + workspaceText + `, "prefix": "models", "source": {"directory": "/data/w/t"}, "guardrails": [{"require_file": "metrics.json"},
 		{"require_dir": "d"}, {"require_glob": {"pattern": "**/*.parquet", "min": 1, "max": 7}}, {"forbid_glob": "**/*.tmp"}, {"max_removed": {"count": 1, "fraction": 0.5}}]}`,
 	`{"workspace": ` + workspaceText + `, "prefix": "w/", "source": {"import": "s3://bucket/path/"}, "allow_empty": true}`,
-	`{"workspace": ` + workspaceText + `, "prefix": "/", "read_only": true}`,
+	`{"workspace": ` + workspaceText + `, "prefix": "/", "root": true, "read_only": true}`,
+	`{"workspace": ` + workspaceText + `, "prefix": "", "read_only": true}`,
+	`{"workspace": ` + workspaceText + `, "prefix": "data", "root": true, "read_only": true}`,
+	`{"workspace": ` + workspaceText + `, "prefix": "data/null/day=", "source": {"import": "s3://bucket/day=null/"}}`,
+	`{"workspace": ` + workspaceText + `, "prefix": "day=1=", "source": {"directory": "/data/w/null"}}`,
 	`{"workspace": "${x.output.workspace}", "prefix": "a/../b", "source": null}`,
 	`{"workspace": null, "pre` + "\\n" + `fix": "x"}`, `null`, `[]`, `7`, ``,
 	`{"workspace": {"repository": "la` + "\\u001b" + `ke", "branch": "ma` + "\\n" + `in", "ref_type": "commit", "ref": "main"}}`,
@@ -162,13 +186,14 @@ func FuzzStageInput(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		input, err := ParseStageInput(raw, everything)
 		if err != nil {
-			wantFieldNamed(t, raw, err, "workspace", "prefix", "source", "guardrails", "read_only", "allow_empty")
+			wantFieldNamed(t, raw, err, "workspace", "prefix", "root", "source", "guardrails", "read_only", "allow_empty")
 			return
 		}
 		wantWorkspace(t, input.Workspace, everything)
 		wantPrefix(t, input.Prefix)
+		wantFilled(t, raw, string(input.Prefix), string(input.Import))
 		fields := map[string]any{
-			"workspace": input.Workspace, "prefix": input.Prefix, "read_only": input.ReadOnly, "allow_empty": input.AllowEmpty,
+			"workspace": input.Workspace, "prefix": input.Prefix, "root": input.Prefix == "", "read_only": input.ReadOnly, "allow_empty": input.AllowEmpty,
 			"guardrails": guardrailsAgain(input.Guardrails),
 		}
 		switch sources := []bool{input.ReadOnly, input.Directory != "", input.Import != ""}; {
@@ -193,22 +218,23 @@ func FuzzStageInput(f *testing.F) {
 
 func FuzzCheckoutInput(f *testing.F) {
 	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "models", "guardrails": [{"require_file": "x"}]}`))
-	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "/", "guardrails": [{"max_removed": {"count": 0}}]}`))
-	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "/", "guardrails": [{"require_glob": {"pattern": "*"}}, {"require_dir": "d"}, {"require_glob": {"pattern": "x", "min": 0, "max": 3}}]}`))
+	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "/", "root": true, "guardrails": [{"max_removed": {"count": 0}}]}`))
+	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "/", "root": true, "guardrails": [{"require_glob": {"pattern": "*"}}, {"require_dir": "d"}, {"require_glob": {"pattern": "x", "min": 0, "max": 3}}]}`))
 	for _, seed := range stageSeeds {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		input, err := ParseCheckoutInput(raw, everything)
 		if err != nil {
-			wantFieldNamed(t, raw, err, "workspace", "prefix", "guardrails")
+			wantFieldNamed(t, raw, err, "workspace", "prefix", "root", "guardrails")
 			return
 		}
 		wantWorkspace(t, input.Workspace, everything)
 		wantPrefix(t, input.Prefix)
+		wantFilled(t, raw, string(input.Prefix))
 		wantGuardrails(t, raw, input.Guardrails)
 		back, err := ParseCheckoutInput(again(t, map[string]any{
-			"workspace": input.Workspace, "prefix": input.Prefix, "guardrails": guardrailsAgain(input.Guardrails),
+			"workspace": input.Workspace, "prefix": input.Prefix, "root": input.Prefix == "", "guardrails": guardrailsAgain(input.Guardrails),
 		}), everything)
 		if diff := cmp.Diff(input, back); err != nil || diff != "" {
 			t.Fatalf("%v (-first +again):\n%s", err, diff)

@@ -102,7 +102,7 @@ func TestParseStageInput(t *testing.T) {
 		{"null import", map[string]any{"source": map[string]any{"import": nil}}, "source.import", "missing or null"},
 		{"unresolved import", map[string]any{"source": map[string]any{"import": "${x.output.uri}"}}, "source.import", "unresolved expression"},
 		{"a path for an import", map[string]any{"source": map[string]any{"import": "/srv/x/"}}, "source.import", "not the URI"},
-		{"an import into the root", map[string]any{"prefix": "/", "source": map[string]any{"import": "s3://b/p/"}}, "prefix", "hooks"},
+		{"an import into the root", map[string]any{"prefix": "/", "root": true, "source": map[string]any{"import": "s3://b/p/"}}, "prefix", "hooks"},
 		{"a malformed guardrail", map[string]any{"guardrails": []any{map[string]any{"require": "x"}}}, "guardrails[0].require", "is not a field"},
 		{"guardrails of a read-only step", map[string]any{"read_only": true, "source": deleted, "guardrails": []any{map[string]any{"require_file": "x"}}}, "guardrails", "go not with read_only"},
 		{"text for a flag", map[string]any{"allow_empty": "yes"}, "allow_empty", "must be true or false"},
@@ -119,7 +119,7 @@ func TestParseStageInput(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	readOnly, err := ParseStageInput(edit(t, document, map[string]any{"source": deleted, "read_only": true, "prefix": "/", "guardrails": []any{}}), everything)
+	readOnly, err := ParseStageInput(edit(t, document, map[string]any{"source": deleted, "read_only": true, "prefix": "/", "root": true, "guardrails": []any{}}), everything)
 	if err != nil || !readOnly.ReadOnly || readOnly.Prefix != "" {
 		t.Errorf("read-only: %+v, %v", readOnly, err)
 	}
@@ -173,7 +173,7 @@ func TestSourceDirectory(t *testing.T) {
 	}
 	for _, directory := range []string{
 		"", "wf/task", "/root/wf", "/root/wf/", "/root", "/root/other/task", "/root/wf2/task", "/root/wf/../other/x",
-		"/root/wf/./task", "/root/wf//task", "/etc/passwd", "/root/wf/a\x00b", "/root/wf/..", "/root/wf/task/..",
+		"/root/wf/./task", "/root/wf//task", "/root/wf/task//", "/root/wf/null", "/root/wf/day=/task", "/root/wf/task/day=", "/etc/passwd", "/root/wf/a\x00b", "/root/wf/..", "/root/wf/task/..",
 	} {
 		got, err := SourceDirectory("/root", "wf", directory)
 		var terminal *TerminalError

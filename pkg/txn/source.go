@@ -55,6 +55,25 @@ func ParseImportSource(field, text string) (ImportSource, error) {
 	return ImportSource(text), nil
 }
 
+// checkFilled refuses a URI with a segment that an expression without a value
+// leaves behind, as it is written and as lakeFS reads it.
+func (s ImportSource) checkFilled(field string) error {
+	scheme, rest, _ := strings.Cut(string(s), "://")
+	if scheme == "local" {
+		rest = strings.TrimPrefix(rest, "/") // local:///srv/x/ has no host
+	}
+	forms := []string{rest}
+	if read, err := url.PathUnescape(rest); err == nil {
+		forms = append(forms, read)
+	}
+	for _, form := range forms {
+		if err := checkFilled(field, string(s), form); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // plainSegments reports whether a path between slashes has segments that are names
 // only. What begins with a slash names no host.
 func plainSegments(path string) bool {
@@ -103,8 +122,10 @@ func parseSource(raw json.RawMessage) (directory string, from ImportSource, err 
 		if err != nil {
 			return "", "", err
 		}
-		from, err = ParseImportSource("source.import", text)
-		return "", from, err
+		if from, err = ParseImportSource("source.import", text); err != nil {
+			return "", "", err
+		}
+		return "", from, from.checkFilled("source.import")
 	}
 	directory, err = source.text("directory")
 	return directory, "", err
