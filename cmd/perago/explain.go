@@ -12,6 +12,7 @@ import (
 	"perago/pkg/conductor"
 	"perago/pkg/explain"
 	"perago/pkg/lakefs"
+	"perago/pkg/publish"
 	"perago/pkg/txn"
 )
 
@@ -165,6 +166,14 @@ func readFacts(ctx context.Context, lake *lakefs.Client, identity txn.ConductorI
 		default:
 			facts.Staged = append(facts.Staged, commit)
 		}
+	}
+	for _, landed := range explain.Publications(facts) {
+		adoption, err := publish.ReadAdoption(ctx, lake, landed.Step, landed.Down)
+		if err != nil {
+			problem("read what lakefs://%s/%s holds of %s: %w", landed.Step.Repository, landed.Step.Branch, landed.Down[len(landed.Down)-1].ID, err)
+			continue
+		}
+		facts.Adoptions = append(facts.Adoptions, adoption)
 	}
 	return facts, ctx.Err()
 }

@@ -162,7 +162,7 @@ func TestConstants(t *testing.T) {
 // actions are what lakeFS 1.84.0 asks of a key for each call of the client. They
 // were read from its pkg/api/controller.go.
 var actions = map[string]string{
-	"Commit": "fs:ReadCommit", "Head": "fs:ReadBranch", "History": "fs:ReadBranch", "Objects": "fs:ListObjects", "ReadObject": "fs:ReadObject", "MD5Known": "fs:ReadObject",
+	"Commit": "fs:ReadCommit", "Head": "fs:ReadBranch", "History": "fs:ReadBranch", "Objects": "fs:ListObjects", "Differ": "fs:ListObjects", "ReadObject": "fs:ReadObject", "MD5Known": "fs:ReadObject",
 	"Branches": "fs:ListBranches", "BranchPages": "fs:ListBranches", "Repositories": "fs:ListRepositories",
 	"CreateBranch": "fs:CreateBranch", "DeleteBranch": "fs:DeleteBranch",
 	"Upload": "fs:WriteObject", "DeleteObjects": "fs:DeleteObject",

@@ -147,6 +147,22 @@ func (l *lake) History(_ context.Context, _ txn.Repository, from, stopAt txn.Com
 	return commits, true, nil
 }
 
+// Differ compares two trees by content.
+func (l *lake) Differ(_ context.Context, _ txn.Repository, left, right txn.CommitID, prefix txn.Prefix) (bool, error) {
+	a, b := l.commits[left], l.commits[right]
+	if a == nil || b == nil {
+		return false, refused(txn.ErrNotFound, "commit not found")
+	}
+	for _, side := range []tree{a.tree, b.tree} {
+		for path := range side {
+			if prefix.Contains(path) && a.tree[path].checksum != b.tree[path].checksum {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
 // Branches lists branches by prefix.
 func (l *lake) Branches(_ context.Context, _ txn.Repository, prefix string) ([]txn.BranchHead, error) {
 	var all []txn.BranchHead

@@ -344,6 +344,15 @@ func (l mirrorLake) History(ctx context.Context, repo txn.Repository, from, stop
 	return here, reached, err
 }
 
+func (l mirrorLake) Differ(ctx context.Context, repo txn.Repository, left, right txn.CommitID, prefix txn.Prefix) (bool, error) {
+	here, err := l.lake.Differ(ctx, repo, left, right, prefix)
+	there, err2 := l.m.lake.Differ(ctx, repo, l.m.commits.there[left], l.m.commits.there[right], prefix)
+	if l.m.agree("compare commits", err, err2) && here != there {
+		l.m.differ("compare commits", here, there)
+	}
+	return here, err
+}
+
 func (l mirrorLake) Branches(ctx context.Context, repo txn.Repository, prefix string) ([]txn.BranchHead, error) {
 	here, err := l.lake.Branches(ctx, repo, prefix)
 	there, err2 := l.m.lake.Branches(ctx, repo, prefix)

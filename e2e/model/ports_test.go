@@ -18,6 +18,7 @@ type lakeServer interface {
 	Commit(ctx context.Context, repository txn.Repository, id txn.CommitID) (txn.Commit, error)
 	Head(ctx context.Context, repository txn.Repository, branch txn.Branch) (txn.CommitID, error)
 	History(ctx context.Context, repository txn.Repository, from, stopAt txn.CommitID, limit int) ([]txn.Commit, bool, error)
+	Differ(ctx context.Context, repository txn.Repository, left, right txn.CommitID, prefix txn.Prefix) (bool, error)
 	Branches(ctx context.Context, repository txn.Repository, prefix string) ([]txn.BranchHead, error)
 	CreateBranch(ctx context.Context, repository txn.Repository, name txn.Branch, source txn.CommitID) error
 	DeleteBranch(ctx context.Context, repository txn.Repository, branch txn.Branch) error
@@ -141,6 +142,13 @@ func (p lakePort) History(_ context.Context, repo txn.Repository, from, stopAt t
 		return sum
 	})
 	return a.commits, a.reached, err
+}
+
+// Differ is of two commits, and no commit changes.
+func (p lakePort) Differ(_ context.Context, repo txn.Repository, left, right txn.CommitID, prefix txn.Prefix) (bool, error) {
+	return ask(p.player, call{name: "compare commits", faults: ofRead, reach: local}, theLake, func(w *world) (bool, error) {
+		return w.lakefs.Differ(context.Background(), repo, left, right, prefix)
+	}, func(differ bool) uint64 { return hashOf(fmt.Sprint(differ)) })
 }
 
 func (p lakePort) Branches(_ context.Context, repo txn.Repository, prefix string) ([]txn.BranchHead, error) {

@@ -210,6 +210,15 @@ func (s *story) run() error {
 	if superseding.Publication.Supersedes != published.Publication.Commit {
 		s.Errorf("%+v supersedes nothing", superseding.Publication)
 	}
+	// A retry below another commit looks whether the branch still holds what it adopts.
+	s.server.Restrict(nil)
+	lakefstest.Put(s, s.lake, s.repo, "main", map[string]string{"beside": "2"})
+	if _, err := s.lake.CreateCommit(s.Context(), s.repo, "main", "by hand", nil); err != nil {
+		return err
+	}
+	if adopted, err := s.publish(2, second); err != nil || adopted.Publication.Outcome != txn.OutcomeAlreadyPublished {
+		return fmt.Errorf("%+v: %w", adopted.Publication, err)
+	}
 	// An import.
 	if _, err := s.stage(2, nil); err != nil {
 		return err

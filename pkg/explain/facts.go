@@ -20,6 +20,8 @@ type Facts struct {
 	// those that it has no more.
 	Staged []txn.Commit
 	Gone   []txn.CommitID
+	// Adoptions say what the heads hold of the publications in Publications.
+	Adoptions []txn.AdoptionFacts
 	// Problems are what could not be read: what is said is then less.
 	Problems []string
 }
@@ -90,6 +92,42 @@ func workspaceOf(task txn.Task) txn.Workspace {
 	}
 	_ = json.Unmarshal(task.Input, &input) // what cannot be read is empty
 	return input.Workspace
+}
+
+// Landed is a publication of a step, with the commits from the target's head down
+// to it.
+type Landed struct {
+	Step txn.Step
+	Down []txn.Commit
+}
+
+// Publications are the newest publication of each step on its target, and the one
+// that its publish task reported. What the head holds of each has to be read
+// (Facts.Adoptions).
+func Publications(f Facts) []Landed {
+	var all []Landed
+	for _, tries := range stepsOf(f.Workflow, new([]Attempt)) {
+		s := find(f, tries)
+		newest := true
+		for i, commit := range s.over.Commits {
+			if owns := s.step.Owns(commit); owns && newest || commit.ID == s.reported.Commit {
+				all = append(all, Landed{Step: s.step, Down: s.over.Commits[:i+1]})
+				newest = newest && !owns
+			}
+		}
+	}
+	return all
+}
+
+// taken says that somebody took a publication back since; known says that it was
+// read.
+func (f Facts) taken(step txn.Step, commit txn.CommitID) (err error, known bool) {
+	for _, adoption := range f.Adoptions {
+		if adoption.Published.ID == commit && adoption.Step == step {
+			return txn.CheckAdoption(adoption), true
+		}
+	}
+	return nil, false
 }
 
 func (f Facts) target(repository txn.Repository, branch txn.Branch) (Target, bool) {

@@ -90,6 +90,7 @@ const (
 	StateUnreported State = "published_unreported"
 	StateMissing    State = "published_missing"
 	StateRefused    State = "refused"
+	StateTakenBack  State = "taken_back"
 	StateRaced      State = "raced"
 	StateInDoubt    State = "in_doubt"
 	StateFailed     State = "failed"
@@ -99,7 +100,7 @@ const (
 func States() []State {
 	return []State{
 		StateRunning, StateNotStaged, StateStaged, StatePublished, StateUnchanged, StateUnreported, StateMissing,
-		StateRefused, StateRaced, StateInDoubt, StateFailed,
+		StateTakenBack, StateRefused, StateRaced, StateInDoubt, StateFailed,
 	}
 }
 
@@ -184,50 +185,82 @@ func stepsOf(workflow txn.Workflow, others *[]Attempt) []*tries {
 	return all
 }
 
-// explainStep says where one step's data is.
-func explainStep(f Facts, t *tries) Step {
-	s := Step{Step: t.name, Key: t.key, Attempts: []Attempt{}, Open: []Open{}}
-	var stage, publish txn.Task
-	var staged *txn.Staged
+// found is one step's facts, put together.
+type found struct {
+	tries    *tries
+	step     txn.Step
+	prefix   string
+	stage    txn.Task
+	publish  txn.Task
+	staged   *txn.Staged
+	reported txn.Publication
+	target   Target
+	// over is the commits above the step's input ref; read says that they were read.
+	over Range
+	read bool
+	// own are the step's publications, newest first.
+	own []txn.Commit
+}
+
+// find puts the facts of one step together.
+func find(f Facts, t *tries) found {
+	s := found{tries: t, step: txn.Step{Workflow: f.Workflow.ID, Key: t.key}}
 	for _, task := range t.tasks {
-		s.Attempts = append(s.Attempts, attempt(task))
 		switch {
 		case task.Type.IsStage():
-			stage, staged = task, stagedBy(task)
+			s.stage, s.staged, s.prefix = task, stagedBy(task), prefixOf(task)
 			w := workspaceOf(task)
-			s.Repository, s.Branch, s.InputRef, s.Prefix = w.Repository, w.Branch, w.Ref, prefixOf(task)
+			s.step.Repository, s.step.Branch, s.step.InputRef = w.Repository, w.Branch, w.Ref
 		case task.Type.IsPublish():
-			publish = task
+			s.publish = task
 		}
 	}
-	if staged == nil && publish.ID != "" {
+	if s.staged == nil && s.publish.ID != "" {
 		// The stage's record is gone, or is under way again; what the publish was
 		// given still says what it was about.
-		if given, err := txn.StagedOf(publish); err == nil {
-			s.Repository, s.Branch, s.InputRef, s.Prefix = given.Repository, given.Branch, given.InputRef, given.Prefix.String()
-			staged = &given
+		if given, err := txn.StagedOf(s.publish); err == nil {
+			s.staged, s.prefix = &given, given.Prefix.String()
 		}
 	}
-	step := txn.Step{Repository: s.Repository, Branch: s.Branch, Workflow: f.Workflow.ID, Key: s.Key, InputRef: s.InputRef}
-	if staged != nil {
-		step = txn.StepOf(*staged, f.Workflow.ID, s.Key)
+	if s.staged != nil {
+		s.step = txn.StepOf(*s.staged, f.Workflow.ID, t.key)
 	}
-	target, read := f.target(s.Repository, s.Branch)
-	over, known := target.Ranges[s.InputRef]
-	read = read && known
-	var own []txn.Commit
-	for _, commit := range over.Commits {
-		if step.Owns(commit) {
-			own = append(own, commit)
+	s.reported = publicationOf(s.publish)
+	s.target, s.read = f.target(s.step.Repository, s.step.Branch)
+	known := false
+	s.over, known = s.target.Ranges[s.step.InputRef]
+	s.read = s.read && known
+	for _, commit := range s.over.Commits {
+		if s.step.Owns(commit) {
+			s.own = append(s.own, commit)
 		}
 	}
-	if len(own) > 0 {
-		s.Commit = own[0].ID
+	return s
+}
+
+// explainStep says where one step's data is.
+func explainStep(f Facts, t *tries) Step {
+	at := find(f, t)
+	s := Step{
+		Step: t.name, Key: t.key, Repository: at.step.Repository, Branch: at.step.Branch, Prefix: at.prefix, InputRef: at.step.InputRef,
+		Attempts: []Attempt{}, Open: []Open{},
 	}
-	s.openBranches(f, own)
+	for _, task := range t.tasks {
+		s.Attempts = append(s.Attempts, attempt(task))
+	}
+	if len(at.own) > 0 {
+		s.Commit = at.own[0].ID
+	}
+	s.openBranches(f, at.own)
+	s.explain(f, at)
+	return s
+}
+
+// explain gives the step its state, its summary and what to do.
+func (s *Step) explain(f Facts, found found) {
+	stage, publish, own, p := found.stage, found.publish, found.own, found.reported
 	at := fmt.Sprintf("lakefs://%s/%s", s.Repository, s.Branch)
-	p := publicationOf(publish)
-	retry := func() { s.retryAdvice(f, step, staged, target, over, read) }
+	retry := func() { s.retryAdvice(f, found) }
 
 	switch {
 	case publish.Status == txn.TaskCompleted && (p.Outcome == txn.OutcomeNoOp || p.Outcome == txn.OutcomeReadOnly):
@@ -236,7 +269,9 @@ func explainStep(f Facts, t *tries) Step {
 			s.Summary = "it is read-only and publishes nothing"
 		}
 	case publish.Status == txn.TaskCompleted:
-		s.published(p, over, at, read)
+		s.published(f, found, at)
+	case p.Outcome == txn.OutcomeTakenBack:
+		s.wasTakenBack(f, found)
 	case p.Outcome == txn.OutcomeRaced:
 		s.State, s.Summary = StateRaced, fmt.Sprintf("its publication landed on %s where it should not have: %s", at, publish.Reason)
 		s.Next = fmt.Sprintf("look at %s (perago log %s), and revert what is not wanted; then start a new workflow from the head", at, at)
@@ -272,14 +307,38 @@ func explainStep(f Facts, t *tries) Step {
 			s.Next = fmt.Sprintf("mend the cause at %s and retry the workflow in Conductor, or start a new one from the head", s.Step)
 		}
 	}
-	return s
+}
+
+// takenBack reports whether the branch does not hold a publication of the step any
+// more, and says so.
+func (s *Step) takenBack(f Facts, found found, commit txn.CommitID) bool {
+	err, _ := f.taken(found.step, commit)
+	var taken *txn.TakenBackError
+	if !errors.As(err, &taken) {
+		return false
+	}
+	s.State, s.Commit, s.Summary, s.Next = StateTakenBack, commit, taken.Sentence(), taken.Advice()
+	return true
+}
+
+// wasTakenBack is a step whose publish found that its publication was taken back.
+func (s *Step) wasTakenBack(f Facts, found found) {
+	if s.takenBack(f, found, found.reported.Commit) {
+		return
+	}
+	s.State, s.Commit, s.Summary = StateTakenBack, found.reported.Commit, found.publish.Reason
+	s.Next = "start a new workflow from the head"
+	if _, known := f.taken(found.step, s.Commit); known {
+		s.Next = fmt.Sprintf("the branch holds %s again: retry the workflow in Conductor, and its publish adopts it", s.Commit)
+	}
 }
 
 // published is a step whose publish has completed.
-func (s *Step) published(p txn.Publication, over Range, at string, read bool) {
+func (s *Step) published(f Facts, found found, at string) {
+	p, over := found.reported, found.over
 	s.State, s.Commit = StatePublished, p.Commit
 	s.Summary = fmt.Sprintf("it is published: %s holds it as %s, on the %s fence", at, p.Commit, p.Fence)
-	if !read {
+	if !found.read {
 		s.Summary = fmt.Sprintf("it was published to %s as %s; the branch could not be read", at, p.Commit)
 		return
 	}
@@ -291,6 +350,7 @@ func (s *Step) published(p txn.Publication, over Range, at string, read bool) {
 		s.Next = fmt.Sprintf("find out who reset %s; start a new workflow from the head", at)
 	case i < 0:
 		s.Summary = fmt.Sprintf("it was published to %s as %s; the input ref is not in the branch's history, or more than %d commits down", at, p.Commit, txn.HistoryLimit)
+	case s.takenBack(f, found, p.Commit):
 	default:
 		late := txn.LateLandings(s.Key, over.Commits[:i])
 		if len(late) > 0 {
@@ -304,7 +364,8 @@ func (s *Step) published(p txn.Publication, over Range, at string, read bool) {
 
 // retryAdvice says what to do about a step that is not published as far as its
 // tasks tell. It asks the decision that a retry's publish would ask.
-func (s *Step) retryAdvice(f Facts, step txn.Step, staged *txn.Staged, target Target, over Range, read bool) {
+func (s *Step) retryAdvice(f Facts, found found) {
+	staged, over := found.staged, found.over
 	if !f.Workflow.Status.Terminal() {
 		return // Conductor retries by itself
 	}
@@ -320,12 +381,12 @@ func (s *Step) retryAdvice(f Facts, step txn.Step, staged *txn.Staged, target Ta
 			}
 		}
 	}
-	if !read || wanted == nil {
+	if !found.read || wanted == nil {
 		s.Next = "retry the workflow in Conductor, or start a new one from the head"
 		return
 	}
 	decision, err := txn.DecidePublish(txn.PublishFacts{
-		Step: step, Staged: *staged, Wanted: *wanted, Head: target.Head, Range: over.Commits, Reached: over.Reached,
+		Step: found.step, Staged: *staged, Wanted: *wanted, Head: found.target.Head, Range: over.Commits, Reached: over.Reached,
 		OtherBranches: len(s.Open) > 1,
 	})
 	var raced *txn.PublishRacedError
@@ -335,6 +396,7 @@ func (s *Step) retryAdvice(f Facts, step txn.Step, staged *txn.Staged, target Ta
 		s.Next = fenced.Advice
 	case errors.As(err, &raced):
 		s.Next = raced.Error()
+	case decision.Action == txn.PublishAdopt && s.takenBack(f, found, decision.Adopt):
 	case decision.Action == txn.PublishAdopt:
 		s.Next = fmt.Sprintf("retry the workflow in Conductor: its publish adopts %s; or accept it as it is, and start the next workflow from the head", decision.Adopt)
 	case decision.Action == txn.PublishSuperseding:
@@ -427,6 +489,8 @@ func publishResult(p txn.Publication) string {
 		return "refused"
 	case txn.OutcomeRaced:
 		return "raced"
+	case txn.OutcomeTakenBack:
+		return fmt.Sprintf("did not adopt %s, which was taken back", p.Commit)
 	case txn.OutcomeInDoubt:
 		return fmt.Sprintf("in doubt, expecting the head %s", p.ExpectedHead)
 	}

@@ -26,6 +26,9 @@ type scene struct {
 	status    txn.WorkflowStatus
 	gone      bool
 	branches  []Branch
+	// held says what the head holds of b: "held", "restored" or "changed"; empty is
+	// not read.
+	held string
 }
 
 func object(value any) json.RawMessage {
@@ -103,6 +106,13 @@ func (c scene) facts() Facts {
 		}
 		f.Targets = append(f.Targets, target)
 	}
+	for _, landed := range Publications(f) {
+		if commit := landed.Down[len(landed.Down)-1]; c.held != "" {
+			f.Adoptions = append(f.Adoptions, txn.AdoptionFacts{
+				Step: landed.Step, Published: commit, Head: landed.Down[0].ID, Held: c.held == "held", Restored: c.held == "restored", Changes: landed.Down[:1],
+			})
+		}
+	}
 	return f
 }
 
@@ -111,6 +121,8 @@ func TestStates(t *testing.T) {
 	published := txn.Publication{Commit: id("b"), ExpectedHead: id("a"), Outcome: txn.OutcomePublished, Fence: txn.FenceHard}
 	inDoubt := txn.Publication{ExpectedHead: id("a"), Outcome: txn.OutcomeInDoubt, Fence: txn.FenceSoft}
 	refused := txn.Publication{Outcome: txn.OutcomeRefused, Fence: txn.FenceSoft}
+	takenBack := txn.Publication{Commit: id("b"), Outcome: txn.OutcomeTakenBack, Fence: txn.FenceSoft}
+	back := "revert " + id("c").Short() + " and retry to have it back, or start a new workflow with ref=C"
 	none := []txn.Commit{}
 	seen := map[State]bool{}
 	const accept = "; or accept it as it is, and start the next workflow from the head"
@@ -153,6 +165,20 @@ func TestStates(t *testing.T) {
 			StateInDoubt, "a merge was sent, and the branch does not hold it: it may still land", ""},
 		{"refused", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, refused, "main advanced")}, above: []txn.Commit{byHand("c", "a")}},
 			StateRefused, "it is not published: main advanced", "start a new workflow with ref=C"},
+		{"published, others on top, and still there", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskCompleted, published, "")}, above: []txn.Commit{byHand("c", "b"), ours("b", "a")}, status: txn.WorkflowCompleted, held: "held"},
+			StatePublished, "it is published: lakefs://lake/main holds it as B, on the hard fence; the newest of 1 above it is C", ""},
+		{"published, and taken back", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskCompleted, published, "")}, above: []txn.Commit{byHand("c", "b"), ours("b", "a")}, status: txn.WorkflowCompleted, held: "restored"},
+			StateTakenBack, "models/ of main was published as B and taken back by C", back},
+		{"published, and changed since", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskCompleted, published, "")}, above: []txn.Commit{byHand("c", "b"), ours("b", "a")}, status: txn.WorkflowCompleted, held: "changed"},
+			StateTakenBack, "models/ of main was published as B, and " + id("c").Short() + " changed it since", back},
+		{"landed, its answer lost, and taken back", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, inDoubt, "in doubt")}, above: []txn.Commit{byHand("c", "b"), ours("b", "a")}, held: "restored"},
+			StateTakenBack, "models/ of main was published as B and taken back by C", back},
+		{"a retry found it taken back", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailedWithTerminalError, takenBack, "it was taken back")}, above: []txn.Commit{byHand("c", "b"), ours("b", "a")}, held: "restored"},
+			StateTakenBack, "models/ of main was published as B and taken back by C", back},
+		{"a retry found it taken back, and it is there again", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailedWithTerminalError, takenBack, "it was taken back")}, above: []txn.Commit{byHand("c", "b"), ours("b", "a")}, held: "held"},
+			StateTakenBack, "it was taken back", "the branch holds B again: retry the workflow in Conductor, and its publish adopts it"},
+		{"a retry found it taken back, and nothing can be read", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailedWithTerminalError, takenBack, "it was taken back")}},
+			StateTakenBack, "it was taken back", "start a new workflow from the head"},
 		{"raced", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, txn.Publication{Commit: id("b"), Outcome: txn.OutcomeRaced}, "main was raced")}, above: []txn.Commit{ours("b", "c"), byHand("c", "a")}},
 			StateRaced, "its publication landed on lakefs://lake/main where it should not have: main was raced", "look at lakefs://lake/main (perago log lakefs://lake/main), and revert what is not wanted; then start a new workflow from the head"},
 		{"raced, and the answer lost", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskTimedOut, txn.Publication{}, "")}, above: []txn.Commit{ours("b", "c"), byHand("c", "a")}},

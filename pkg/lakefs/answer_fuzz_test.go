@@ -194,6 +194,13 @@ func FuzzListings(f *testing.F) {
 			if reached && want != id("b") {
 				t.Fatalf("reached %q", want)
 			}
+			differ, err := client().Differ(ctx, repo, id("a"), id("b"), txn.Prefix(prefix))
+			if err != nil {
+				wantServerError(t, err)
+			}
+			if differ && !strings.Contains(strings.ToLower(first+second), "path") {
+				t.Fatalf("a difference without a path in %q, %q", first, second)
+			}
 		})
 	})
 }

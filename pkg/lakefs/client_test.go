@@ -171,6 +171,10 @@ var calls = []struct {
 		_, err := c.Uncommitted(ctx, repo, main)
 		return err
 	}},
+	{diffCommits, `{"pagination":{"has_more":false},"results":[{"path":"p","path_type":"object","type":"changed"}]}`, 200, func(ctx context.Context, c *Client) error {
+		_, err := c.Differ(ctx, repo, id("a"), id("b"), "")
+		return err
+	}},
 	{getRetention, `{"default_retention_days":1,"branches":[]}`, 200, func(ctx context.Context, c *Client) error {
 		_, _, err := c.retention(ctx, repo, main)
 		return err

@@ -30,6 +30,7 @@ const (
 	setProtection    operation = "set branch protection"
 	getRepository    operation = "get repository"
 	diffBranch       operation = "diff branch"
+	diffCommits      operation = "diff commits"
 	getRetention     operation = "get retention rules"
 	askPermission    operation = "ask for a permission"
 	getConfig        operation = "get configuration"
@@ -68,6 +69,7 @@ var repeated = map[operation]bool{
 	getProtection:    true,
 	getRepository:    true,
 	diffBranch:       true,
+	diffCommits:      true,
 	getRetention:     true,
 	importStatus:     true,
 	uploadObject:     true,

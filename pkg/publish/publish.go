@@ -22,6 +22,9 @@ type Lake interface {
 	// stopAt, newest first, at most limit of them; reached says that stopAt was
 	// met.
 	History(ctx context.Context, repository txn.Repository, from, stopAt txn.CommitID, limit int) (commits []txn.Commit, reached bool, err error)
+	// Differ reports whether two commits hold different objects in the projection
+	// of a prefix.
+	Differ(ctx context.Context, repository txn.Repository, left, right txn.CommitID, prefix txn.Prefix) (bool, error)
 	// Branches lists every branch, hidden ones too, whose name begins so.
 	Branches(ctx context.Context, repository txn.Repository, prefix string) ([]txn.BranchHead, error)
 	// CreateBranch makes a hidden branch; txn.ErrExists when the name is taken.
@@ -332,7 +335,21 @@ func (e *execution) decide(ctx context.Context, first bool) (txn.PublishDecision
 		e.history = facts.Range
 		e.reportLate(e.step.LandedLate(facts.Staged.Execution, facts.Range))
 	}
-	return txn.DecidePublish(facts)
+	decision, err := txn.DecidePublish(facts)
+	if err == nil && decision.Action == txn.PublishAdopt {
+		err = e.checkAdoption(ctx, decision, facts)
+	}
+	return decision, err
+}
+
+// checkAdoption makes sure that the branch still holds what it is about to adopt.
+func (e *execution) checkAdoption(ctx context.Context, decision txn.PublishDecision, facts txn.PublishFacts) error {
+	at := slices.IndexFunc(facts.Range, func(c txn.Commit) bool { return c.ID == decision.Adopt })
+	adoption, err := ReadAdoption(ctx, e.Lake, e.step, facts.Range[:at+1])
+	if err != nil {
+		return fmt.Errorf("read what %s holds of %s: %w", e.step.Branch, decision.Adopt, err)
+	}
+	return txn.CheckAdoption(adoption)
 }
 
 // otherBranches reports whether another execution of the step left a branch. The
@@ -425,8 +442,12 @@ func (e *execution) failed(decision txn.PublishDecision, err error) *txn.Publica
 		Outcome: outcomeOf(err), Fence: txn.FenceSoft,
 	}
 	var raced *txn.PublishRacedError
-	if errors.As(err, &raced) {
+	var taken *txn.TakenBackError
+	switch {
+	case errors.As(err, &raced):
 		publication.Commit = raced.Published
+	case errors.As(err, &taken):
+		publication.Commit = taken.Published
 	}
 	return publication
 }
@@ -440,6 +461,8 @@ func outcomeOf(err error) txn.Outcome {
 	switch {
 	case errors.As(err, &raced), errors.As(err, &landed):
 		return txn.OutcomeRaced
+	case errors.As(err, new(*txn.TakenBackError)):
+		return txn.OutcomeTakenBack
 	case errors.As(err, &inDoubt):
 		return txn.OutcomeInDoubt
 	}

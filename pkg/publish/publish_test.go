@@ -57,6 +57,7 @@ func TestPublish(t *testing.T) {
 		"Refusals":                       testRefusals,
 		"Foreign":                        testForeign,
 		"LateLandings":                   testLateLandings,
+		"TakenBack":                      testTakenBack,
 		"FenceThatDidNotHold":            testFenceThatDidNotHold,
 	}
 	subjects := map[string]subject{"memory": func(*testing.T) (lakefs.Config, http.RoundTripper) {
@@ -167,6 +168,7 @@ type bench struct {
 	t         *testing.T
 	lake      *lakefs.Client
 	wire      *wire
+	config    lakefs.Config
 	repo      txn.Repository
 	first     txn.CommitID
 	tasks     tasks
@@ -177,7 +179,7 @@ type bench struct {
 func newBench(t *testing.T, on subject, files map[string]string, expect ...lakefstest.Expectation) *bench {
 	t.Helper()
 	config, transport := on(t)
-	b := &bench{t: t, tasks: tasks{}, wire: &wire{next: transport}}
+	b := &bench{t: t, tasks: tasks{}, wire: &wire{next: transport}, config: config}
 	var err error
 	if b.lake, err = lakefs.New(config, transport); err != nil {
 		t.Fatal(err)

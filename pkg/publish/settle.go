@@ -34,9 +34,10 @@ func (e *execution) settle(ctx context.Context, decision txn.PublishDecision, re
 			raced  *txn.PublishRacedError
 			fenced *txn.PublishFenceError
 			stale  *txn.StaleAttemptError
+			taken  *txn.TakenBackError
 		)
 		switch {
-		case errors.As(err, &stale), errors.As(err, &raced):
+		case errors.As(err, &stale), errors.As(err, &raced), errors.As(err, &taken):
 			return e.failed(decision, err), false, err
 		case errors.As(err, &fenced):
 			// The branch is somebody else's now. With the hard fence our merge can no

@@ -78,6 +78,9 @@ func (p Prefix) Contains(key string) bool {
 	return strings.HasPrefix(key, string(p)) && !strings.HasPrefix(key, ActionsPrefix)
 }
 
+// Covers reports whether everything in the projection of other is in this one's.
+func (p Prefix) Covers(other Prefix) bool { return strings.HasPrefix(string(other), string(p)) }
+
 // Key is the object key of a path of the projection.
 func (p Prefix) Key(path string) string { return string(p) + path }
 

@@ -327,6 +327,7 @@ const (
 	OutcomeNoOp             Outcome = "no_op"
 	OutcomeReadOnly         Outcome = "read_only"
 	OutcomeRaced            Outcome = "raced"
+	OutcomeTakenBack        Outcome = "taken_back"
 	OutcomeInDoubt          Outcome = "in_doubt"
 	OutcomeRefused          Outcome = "refused"
 )

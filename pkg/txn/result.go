@@ -27,7 +27,7 @@ func ResultOf(err error) Result {
 		return Result{Update: true, Status: TaskCompleted, Outcome: "completed"}
 	case errors.As(err, &stale):
 		return Result{Outcome: "stale"}
-	case errors.As(err, &terminal):
+	case errors.As(err, &terminal), errors.As(err, new(*TakenBackError)):
 		return Result{Update: true, Status: TaskFailedWithTerminalError, Outcome: "terminal"}
 	}
 	return Result{Update: true, Status: TaskFailed, Outcome: "failed"}

@@ -60,6 +60,7 @@ func TestResults(t *testing.T) {
 		{"the publish fence", &PublishFenceError{}, Result{true, TaskFailed, "failed"}},
 		{"a raced publication", &PublishRacedError{}, Result{true, TaskFailed, "failed"}},
 		{"a raced publication", &UnexpectedLandingError{}, Result{true, TaskFailed, "failed"}},
+		{"a publication that was taken back", fmt.Errorf("adopt: %w", &TakenBackError{}), Result{true, TaskFailedWithTerminalError, "terminal"}},
 		{"a merge in doubt", &InDoubtError{Cause: ErrUnknownOutcome}, Result{true, TaskFailed, "failed"}},
 		{"a server that refuses, fails or is down", &ServerError{Class: ErrRefused, Kind: ErrUnauthorized}, Result{true, TaskFailed, "failed"}},
 		{"a server that refuses, fails or is down", &ServerError{Class: ErrRetryable}, Result{true, TaskFailed, "failed"}},

@@ -125,6 +125,8 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"permission: asked for with what is not there, and nothing is done", (*suite).permissions},
 		{"merge: concurrent ones all land, one after the other", (*suite).concurrent},
 		{"protected branch: upload, delete and commit are 403, a merge passes", (*suite).protected},
+		{"diff: of two commits, by content, under a prefix", (*suite).diffOfCommits},
+		{"diff: of a tree that came back there is none, whatever was between", (*suite).diffOfWhatCameBack},
 		{"log: first parents down to stop_at, which is part of the answer", (*suite).log},
 		{"log: a merge commit leads on to its first parent, not to its source", (*suite).logFirstParent},
 		{"log: with a stop_at that is not in the history it runs to the root", (*suite).logElsewhere},

@@ -58,6 +58,8 @@ func needsOf(request *http.Request, body []byte) []need {
 		return []need{{"fs:DeleteBranch", branch}}
 	case "GET /repositories/{repository}/branches/{branch}/diff":
 		return []need{{"fs:ListObjects", repository}}
+	case "POST /repositories/{repository}/branches/{branch}/revert":
+		return []need{{"fs:RevertBranch", branch}}
 	case "POST /repositories/{repository}/branches/{branch}/commits", "POST /repositories/{repository}/refs/{reference}/merge/{branch}":
 		return []need{{"fs:CreateCommit", branch}}
 	case "POST /repositories/{repository}/branches/{branch}/objects":
@@ -91,7 +93,7 @@ func needsOf(request *http.Request, body []byte) []need {
 		return []need{{"fs:ReadCommit", repository}}
 	case "GET /repositories/{repository}/refs/{reference}/commits":
 		return []need{{"fs:ReadBranch", repository + "/branch/" + request.PathValue("reference")}}
-	case "GET /repositories/{repository}/refs/{reference}/objects/ls":
+	case "GET /repositories/{repository}/refs/{reference}/objects/ls", "GET /repositories/{repository}/refs/{reference}/diff/{right}":
 		return []need{{"fs:ListObjects", repository}}
 	case "GET /repositories/{repository}/refs/{reference}/objects":
 		return []need{{"fs:ReadObject", object}}

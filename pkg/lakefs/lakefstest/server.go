@@ -199,10 +199,12 @@ func (s *Server) routes() {
 		"GET /repositories/{repository}/branches/{branch}/import":          (*Server).importStatus,
 		"POST /repositories/{repository}/tags":                             (*Server).createTag,
 		"GET /repositories/{repository}/commits/{reference}":               (*Server).getCommit,
+		"POST /repositories/{repository}/branches/{branch}/revert":         (*Server).revert,
 		"GET /repositories/{repository}/refs/{reference}/commits":          (*Server).log,
 		"GET /repositories/{repository}/refs/{reference}/objects/ls":       (*Server).listObjects,
 		"GET /repositories/{repository}/refs/{reference}/objects":          (*Server).getObject,
 		"GET /repositories/{repository}/refs/{reference}/objects/stat":     (*Server).statObject,
+		"GET /repositories/{repository}/refs/{reference}/diff/{right}":     (*Server).diffCommits,
 		"POST /repositories/{repository}/refs/{reference}/merge/{branch}":  (*Server).merge,
 		"GET /repositories/{repository}/actions/runs":                      (*Server).listRuns,
 		"GET /repositories/{repository}/actions/runs/{run}/hooks":          (*Server).listHookRuns,
@@ -901,6 +903,45 @@ func (s *Server) listObjects(request *http.Request, _ []byte) (answer, *refuse) 
 	return results(items, p.more, p.last()), nil
 }
 
+// diffCommits compares two trees whole: a three-dot diff, lakeFS's default, is not
+// built.
+func (s *Server) diffCommits(request *http.Request, _ []byte) (answer, *refuse) {
+	_, left, refused := s.read(request)
+	if refused != nil {
+		return answer{}, refused
+	}
+	query := request.URL.Query()
+	if query.Get("type") != "two_dot" {
+		return answer{}, refusef(http.StatusNotImplemented, "the memory server has two-dot diffs only")
+	}
+	r := s.repositories[request.PathValue("repository")]
+	commit := r.resolve(request.PathValue("right"))
+	if commit == nil {
+		return answer{}, refusef(http.StatusNotFound, "not found")
+	}
+	right := r.trees[commit.MetaRangeID]
+	var changed []string
+	for _, path := range slices.Concat(left.paths, right.paths) {
+		if !same(left.entries[path], right.entries[path]) {
+			changed = append(changed, path)
+		}
+	}
+	slices.Sort(changed)
+	p := pageOf(slices.Compact(changed), query)
+	var items []any
+	for _, path := range p.names {
+		kind := "changed"
+		switch {
+		case left.entries[path] == nil:
+			kind = "added"
+		case right.entries[path] == nil:
+			kind = "removed"
+		}
+		items = append(items, map[string]any{"path": path, "path_type": "object", "type": kind})
+	}
+	return results(items, p.more, p.last()), nil
+}
+
 func (s *Server) getObject(request *http.Request, _ []byte) (answer, *refuse) {
 	_, t, refused := s.read(request)
 	if refused != nil {
@@ -1086,6 +1127,42 @@ func (r *repository) mergeBase(a, b *commit) *commit {
 		}
 	}
 	return base
+}
+
+// revert undoes one commit of the branch's history. What it says of itself is the
+// commit it undoes: none of that commit's metadata is copied.
+func (s *Server) revert(request *http.Request, body []byte) (answer, *refuse) {
+	r, b, refused := s.branch(request)
+	if refused != nil {
+		return answer{}, refused
+	}
+	in, refused := parse[struct {
+		Ref          string `json:"ref"`
+		ParentNumber int    `json:"parent_number"`
+	}](body)
+	if refused != nil {
+		return answer{}, refused
+	}
+	undone := r.resolve(in.Ref)
+	switch {
+	case undone == nil:
+		return answer{}, refusef(http.StatusNotFound, "get commit from ref %s: not found", in.Ref)
+	case len(b.staging) > 0:
+		return answer{}, refusef(http.StatusBadRequest, "uncommitted changes (dirty branch)")
+	case in.ParentNumber < 0 || in.ParentNumber > 1 || len(undone.Parents) != 1:
+		return answer{}, refusef(http.StatusNotImplemented, "the memory server reverts commits with one parent only")
+	}
+	head := r.commits[b.head]
+	before := r.trees[r.commits[undone.Parents[0]].MetaRangeID]
+	made, ok := mergeTrees(before, r.trees[head.MetaRangeID], r.trees[undone.MetaRangeID])
+	switch {
+	case !ok:
+		return answer{}, refusef(http.StatusConflict, "conflict found")
+	case r.keep(made).id == head.MetaRangeID:
+		return answer{}, refusef(http.StatusBadRequest, "no changes")
+	}
+	b.head = r.add(commit{Parents: []string{b.head}, MetaRangeID: made.id, Message: "Revert " + undone.ID, CreationDate: time.Now().Unix()}).ID
+	return answer{http.StatusNoContent, nil}, nil
 }
 
 // mergeTrees is the three-way merge, path by path; false is a conflict.
