@@ -105,7 +105,11 @@ func (e *execution) run(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if violations := e.guardrails.Check(paths(objects)); len(violations) > 0 {
+	violations, err := e.guardrails.Check(ctx, paths(objects))
+	if err != nil {
+		return Result{}, err
+	}
+	if len(violations) > 0 {
 		// The input ref does not change, so neither would another attempt.
 		violated := &projection.GuardrailError{Violations: violations}
 		return Result{Violations: violations}, txn.Terminalf("", "%s at %s does not hold the %v", e.input.Prefix, e.input.Workspace.Ref.Short(), violated)

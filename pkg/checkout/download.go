@@ -24,7 +24,7 @@ func (e *execution) download(ctx context.Context, objects []object) error {
 		return err
 	}
 	defer directory.Close()
-	if err := e.makeDirectories(directory, objects); err != nil {
+	if err := e.makeDirectories(ctx, directory, objects); err != nil {
 		return err
 	}
 	e.downloaded = e.attempt.Expect(len(objects), size(objects))
@@ -59,9 +59,12 @@ func (e *execution) discard(err error) error {
 
 // makeDirectories makes every directory that holds a file, outermost first: in
 // byte order the files below one directory stand together.
-func (e *execution) makeDirectories(directory *os.Root, objects []object) error {
+func (e *execution) makeDirectories(ctx context.Context, directory *os.Root, objects []object) error {
 	before := ""
 	for _, one := range objects {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		for i := range len(one.local) {
 			if one.local[i] != '/' || strings.HasPrefix(before, one.local[:i+1]) {
 				continue

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"strings"
@@ -57,8 +58,9 @@ const mostOffenders = 5
 
 // Check reads the paths of a projection's files, in byte order and relative to
 // the prefix, and gives the violations of the guardrails about files, in the
-// guardrails' order.
-func (g Guardrails) Check(paths iter.Seq[string]) []Violation {
+// guardrails' order. It fails only when the context ends, which it looks at before
+// each match: there may be a million paths and a hundred patterns.
+func (g Guardrails) Check(ctx context.Context, paths iter.Seq[string]) ([]Violation, error) {
 	counts := make([]int, len(g.list))
 	offenders := make([][]string, len(g.list))
 	forbidden := func(i int, path string) {
@@ -70,6 +72,9 @@ func (g Guardrails) Check(paths iter.Seq[string]) []Violation {
 	last := ""
 	for path := range paths {
 		for i, one := range g.list {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			switch {
 			case one.RequireFile != "" && path == one.RequireFile,
 				one.RequireDir != "" && strings.HasPrefix(path, one.RequireDir+"/"),
@@ -77,6 +82,9 @@ func (g Guardrails) Check(paths iter.Seq[string]) []Violation {
 				counts[i]++
 			case one.ForbidGlob != "":
 				for directory := range newDirectories(last, path) {
+					if ctx.Err() != nil {
+						return nil, context.Cause(ctx)
+					}
 					if matches(one.ForbidGlob, directory) {
 						forbidden(i, directory+"/")
 					}
@@ -113,7 +121,7 @@ func (g Guardrails) Check(paths iter.Seq[string]) []Violation {
 			violated("forbid_glob %q: matched by %s%s", one.ForbidGlob, strings.Join(named, ", "), more)
 		}
 	}
-	return all
+	return all, nil
 }
 
 // CheckRemoved gives the violations of the guardrails about what is removed:

@@ -1,12 +1,15 @@
 package projection
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -65,7 +68,10 @@ func TestGuardrails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := g.Check(slices.Values(files))
+		got, err := g.Check(t.Context(), slices.Values(files))
+		if err != nil {
+			t.Fatal(err)
+		}
 		var want []Violation
 		if c.want != "" {
 			want = []Violation{Violation(c.want)}
@@ -180,7 +186,15 @@ func TestGuardrailsOfADirectoryAndOfItsListing(t *testing.T) {
 				}
 			}
 		}
-		if diff := cmp.Diff(g.Check(Paths(entries)), g.Check(listing)); diff != "" {
+		onDisk, err := g.Check(t.Context(), Paths(entries))
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed, err := g.Check(t.Context(), listing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(onDisk, listed); diff != "" {
 			t.Errorf("of %q (-directory +listing):\n%s", paths(entries), diff)
 		}
 	}
@@ -191,5 +205,65 @@ func TestGuardrailErrorIsOneMessage(t *testing.T) {
 	err := &GuardrailError{Violations: []Violation{"one", "two"}}
 	if err.Error() != "guardrails: one; two" || isTerminal(err) {
 		t.Errorf("%v, terminal %v", err, isTerminal(err))
+	}
+}
+
+// The costliest patterns that are accepted are answered, on the longest path, while a
+// task would still be waited for.
+func TestGuardrails_AcceptedPatternsAreCheap(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 255)
+	paths := []string{long + "/" + long + "/" + long + "/" + long, strings.Repeat("a/", 511) + "a"}
+	slices.Sort(paths)
+	for _, pattern := range []string{
+		strings.Repeat("{a,a}", 6) + strings.Repeat("*a", 400) + "b",
+		strings.Repeat("*{a,a}", 6) + strings.Repeat("*a", 400) + "b",
+		strings.Repeat("**/", 300) + "b",
+		"**/" + strings.Repeat("*/**/*a*", 100) + "b",
+		strings.Repeat("?*", 500) + "b",
+		strings.Repeat("[a-z]*", 160) + "b",
+		strings.Repeat("{*a", 64) + strings.Repeat("}", 64) + "b",
+		"{" + strings.Repeat("*a*a*a*,", 63) + "b}",
+	} {
+		list, err := txn.ParseGuardrails([]byte(fmt.Sprintf(`[{"forbid_glob": %q}]`, pattern)))
+		if err != nil {
+			t.Errorf("%.60s…: %v", pattern, err)
+			continue
+		}
+		g, err := NewGuardrails(list)
+		if err != nil {
+			t.Errorf("%.60s…: %v", pattern, err)
+			continue
+		}
+		began := time.Now()
+		if _, err := g.Check(t.Context(), slices.Values(paths)); err != nil {
+			t.Error(err)
+		}
+		// Seconds would be a machine's fault, minutes a pattern's.
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%.60s… took %s", pattern, took)
+		}
+	}
+}
+
+// Check looks at its context between the paths, and between the directories of one.
+func TestGuardrails_CheckEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	g, err := NewGuardrails([]txn.Guardrail{{ForbidGlob: "**/b"}, {RequireFile: "x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := errors.New("over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	visited := 0
+	violations, err := g.Check(ctx, func(yield func(string) bool) {
+		for yield(fmt.Sprintf("f%09d", visited)) { // without end
+			if visited++; visited == 10 {
+				cancel(over)
+			}
+		}
+	})
+	if !errors.Is(err, over) || violations != nil || visited != 10 {
+		t.Errorf("%v, %v after %d paths, want the context's cause after 10", violations, err, visited)
 	}
 }

@@ -70,11 +70,14 @@ func (e *execution) importOnto(ctx context.Context) (txn.Commit, error) {
 func (e *execution) compareImport(ctx context.Context) ([]projection.Violation, error) {
 	var changes projection.Changes
 	var err error
-	violations := e.guardrails.Check(func(yield func(string) bool) {
+	violations, stopped := e.guardrails.Check(ctx, func(yield func(string) bool) {
 		changes, err = projection.Compare(e.input.Prefix,
 			e.Lake.Objects(ctx, e.repository(), e.staged.InputRef, e.input.Prefix),
 			e.Lake.Objects(ctx, e.repository(), e.staged.Commit, e.input.Prefix), yield)
 	})
+	if stopped != nil {
+		err = stopped // the comparison was left because of it
+	}
 	e.staged.Added, e.staged.Changed = changes.Added, changes.Changed
 	e.staged.Removed, e.staged.Unchanged = changes.Removed, changes.Unchanged
 	return violations, err

@@ -204,7 +204,10 @@ func (e *execution) compare(ctx context.Context) ([]projection.Entry, projection
 		return nil, none, nil, &EmptyError{Directory: e.input.Directory, Prefix: e.input.Prefix}
 	}
 
-	violations := e.guardrails.Check(projection.Paths(entries))
+	violations, err := e.guardrails.Check(ctx, projection.Paths(entries))
+	if err != nil {
+		return nil, none, nil, err
+	}
 	// What is removed is not known yet; all violations belong into one message.
 	if len(violations) > 0 && !e.guardrails.Bounded() && !e.comparesAll {
 		return entries, none, violations, nil

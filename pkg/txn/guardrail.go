@@ -108,7 +108,7 @@ func parseGuardrail(path string, raw json.RawMessage) (Guardrail, error) {
 	case d.names("require_dir"):
 		g.RequireDir, err = d.relative("require_dir")
 	case d.names("forbid_glob"):
-		g.ForbidGlob, err = d.relative("forbid_glob")
+		g.ForbidGlob, err = d.pattern("forbid_glob")
 	case d.names("require_glob"):
 		g.RequireGlob, err = parseRequireGlob(join(path, "require_glob"), d.fields["require_glob"])
 	default:
@@ -123,7 +123,7 @@ func parseRequireGlob(path string, raw json.RawMessage) (*RequireGlob, error) {
 		return nil, err
 	}
 	glob := &RequireGlob{Min: 1}
-	if glob.Pattern, err = d.relative("pattern"); err != nil {
+	if glob.Pattern, err = d.pattern("pattern"); err != nil {
 		return nil, err
 	}
 	least, err := d.count("min")
@@ -185,6 +185,56 @@ func (d document) relative(name string) (string, error) {
 		return "", Terminalf(join(d.path, name), "%v; write it relative to the prefix, with plain slashes and none at the end", err)
 	}
 	return text, nil
+}
+
+// mostAlternatives bounds the plain patterns that a pattern with braces stands for. A
+// matcher tries each of them on each path, and forty times {a,a} stands for 2^40.
+const mostAlternatives = 64
+
+// pattern is a relative path with wildcards that costs little to match. Whether it is
+// well formed is asked where patterns are matched.
+func (d document) pattern(name string) (string, error) {
+	text, err := d.relative(name)
+	if err != nil {
+		return "", err
+	}
+	if alternatives(text) > mostAlternatives {
+		return "", Terminalf(join(d.path, name), "%s stands for more than %d patterns, because of its braces; write fewer alternatives, or several guardrails", quote(text), mostAlternatives)
+	}
+	return text, nil
+}
+
+// alternatives is how many patterns without braces a pattern stands for; of more than
+// mostAlternatives, some number above it. A group counts as well, because a matcher
+// takes each apart. Braces that do not match are counted as if they did.
+func alternatives(pattern string) int {
+	type group struct{ earlier, current int }
+	bounded := func(n int) int { return min(n, mostAlternatives+1) }
+	open, groups := []group{{current: 1}}, 0
+	closed := func() {
+		last := open[len(open)-1]
+		open = open[:len(open)-1]
+		outer := &open[len(open)-1]
+		outer.current = bounded(outer.current * (last.earlier + last.current))
+	}
+	for i := 0; i < len(pattern); i++ {
+		inner := &open[len(open)-1]
+		switch c := pattern[i]; {
+		case c == '\\':
+			i++
+		case c == '{':
+			groups++
+			open = append(open, group{current: 1})
+		case c == ',' && len(open) > 1:
+			inner.earlier, inner.current = bounded(inner.earlier+inner.current), 1
+		case c == '}' && len(open) > 1:
+			closed()
+		}
+	}
+	for len(open) > 1 {
+		closed()
+	}
+	return max(open[0].current, groups)
 }
 
 // count is a whole number from 0; nil when it is not there.

@@ -2,8 +2,10 @@ package txn
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -70,5 +72,63 @@ func TestParseGuardrails(t *testing.T) {
 	} {
 		_, err := parse(text)
 		wantTerminal(t, text, err, want.field, want.sentence)
+	}
+}
+
+// A pattern that stands for too many others is refused when it is read, in the time
+// that reading takes, by its field.
+func TestParseGuardrails_RefusesCostlyPatterns(t *testing.T) {
+	t.Parallel()
+	repeat := strings.Repeat
+	costly := []string{
+		repeat("{a,a}", 40) + "b",
+		repeat("{a,b}", 7),
+		repeat("{a,a}", 200),
+		repeat("*{a,*}", 40) + "b",
+		repeat("{,a}", 40) + "b",
+		repeat("{a,{a,a}}", 30) + "b",
+		repeat("{a,aa,aaa}", 20) + "b",
+		repeat("{**/,*}", 30) + "b",
+		repeat("{[ab],?}", 30) + "b",
+		repeat("{a,", 100) + "b" + repeat("}", 100),
+		repeat("{", 100) + "a" + repeat("}", 100),
+		"x/" + repeat("{a,a}/", 40) + "**/b",
+		"{" + repeat("a,", 64) + "b}",
+		`\\` + repeat("{a,a}", 40),
+	}
+	for _, pattern := range costly {
+		for name, guardrail := range map[string]any{"forbid_glob": pattern, "require_glob.pattern": map[string]any{"pattern": pattern}} {
+			key, _, _ := strings.Cut(name, ".")
+			raw, err := json.Marshal([]any{map[string]any{"require_file": "a"}, map[string]any{key: guardrail}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			_, err = ParseGuardrails(raw)
+			var terminal *TerminalError
+			if !errors.As(err, &terminal) || terminal.Field != "guardrails[1]."+name || !strings.Contains(err.Error(), "more than 64 patterns") {
+				t.Errorf("%.40s: %v", pattern, err)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%.40s took %s to refuse", pattern, took)
+			}
+		}
+	}
+	for _, pattern := range []string{
+		"**/*.{csv,parquet}", repeat("{a,b}", 6), "{" + repeat("a,", 63) + "b}", `\{a,a}` + repeat(`\{a,a\}`, 50), "a,b,c" + repeat(",", 100),
+		"{a,{b,c},d}{e,f}", repeat("[{,}]", 1),
+	} {
+		raw, err := json.Marshal([]any{map[string]any{"forbid_glob": pattern}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseGuardrails(raw); err != nil {
+			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+	for pattern, want := range map[string]int{"a": 1, "{a,b}": 2, "{a,b}{c,d,e}": 6, "{a,{b,c},d}": 4, "{a,{b,c}{d,e}}x": 5, "{a": 1, "a}": 1, "{,}": 2, "{}{}": 2} {
+		if got := alternatives(pattern); got != want {
+			t.Errorf("%s stands for %d patterns, want %d", pattern, got, want)
+		}
 	}
 }
