@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"strings"
+	"time"
 
 	"perago/pkg/cleanup"
 	"perago/pkg/publish"
@@ -203,6 +204,8 @@ type loudAttempt struct {
 	*worker.Attempt
 	port *conductorPort
 }
+
+func (l loudAttempt) Cover(ctx context.Context, _ time.Duration) error { return l.Current(ctx) }
 
 func (l loudAttempt) Current(ctx context.Context) error {
 	err := func() error {

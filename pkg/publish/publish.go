@@ -55,8 +55,8 @@ type Attempt interface {
 	// Current is the attempt fence: a *txn.StaleAttemptError when this attempt may
 	// no longer act.
 	Current(ctx context.Context) error
-	// Cover makes sure that the lease holds for so long, and extends it where it
-	// does not; a *txn.StaleAttemptError when it cannot.
+	// Cover is Current, and makes sure that the lease holds for so long when it
+	// returns; a *txn.StaleAttemptError when it cannot.
 	Cover(ctx context.Context, need time.Duration) error
 	// Phase times a part of the work until the returned function is called.
 	Phase(name string) (end func())
@@ -403,17 +403,16 @@ func (e *execution) verify(ctx context.Context, decision txn.PublishDecision, re
 	return publication, err
 }
 
-// merge asks the fence and sends one merge, never again.
+// merge asks the fence, with a lease that is long enough, and sends one merge, never
+// again.
 func (e *execution) merge(ctx context.Context, record txn.Record) (txn.CommitID, error) {
 	end := e.attempt.Phase("merge")
 	defer end()
-	if err := e.attempt.Cover(ctx, e.budget.MergeTimeout+e.budget.CompletionTimeout); err != nil {
-		return "", err
-	}
 	if err := e.requireFence(ctx, record.SourceCommit); err != nil {
 		return "", err
 	}
-	if err := e.attempt.Current(ctx); err != nil {
+	// Last: nothing that may wait stands between this check and the merge.
+	if err := e.attempt.Cover(ctx, e.budget.MergeTimeout+e.budget.CompletionTimeout); err != nil {
 		return "", err
 	}
 	// A merge that was sent is not taken back by a lease that ends or a worker

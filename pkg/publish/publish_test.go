@@ -143,11 +143,11 @@ func (a *attempt) Current(context.Context) error {
 	return a.on(a.checks)
 }
 
-func (a *attempt) Cover(_ context.Context, need time.Duration) error {
-	if a.cover == nil {
-		return nil
+func (a *attempt) Cover(ctx context.Context, need time.Duration) error {
+	if a.cover != nil {
+		return a.cover(need)
 	}
-	return a.cover(need)
+	return a.Current(ctx)
 }
 
 func (a *attempt) Phase(string) func() { return func() {} }

@@ -87,7 +87,8 @@ func (a *Attempt) LeaseLeft() time.Duration { return a.lease.left() }
 // fails is tried again within the lease, then the attempt counts as stale. When
 // ctx ends first the error is ctx's cause.
 func (a *Attempt) Current(ctx context.Context) error {
-	return a.fence(ctx, func(ctx context.Context) error {
+	reason := txn.StaleUnreadable
+	return a.fence(ctx, &reason, func(ctx context.Context) error {
 		now, err := a.readTask(ctx)
 		if err != nil {
 			return err
@@ -109,23 +110,31 @@ func (a *Attempt) Current(ctx context.Context) error {
 // StillOurs is the fence asked at heartbeats and before updates: the task alone.
 // Its errors are those of Current.
 func (a *Attempt) StillOurs(ctx context.Context) error {
-	return a.fence(ctx, func(ctx context.Context) error {
-		now, err := a.readTask(ctx)
-		if err != nil {
-			return err
-		}
-		return a.identity.CurrentTask(now)
-	})
+	reason := txn.StaleUnreadable
+	return a.fence(ctx, &reason, a.stillOurs)
 }
 
-// Extend renews the lease if the task is still this attempt's. Its errors are
-// those of Current; a lease that ended meanwhile is a *txn.StaleAttemptError
-// with the reason lease_lost.
-func (a *Attempt) Extend(ctx context.Context) error {
-	if err := a.StillOurs(ctx); err != nil {
+// stillOurs reads the task once and compares it.
+func (a *Attempt) stillOurs(ctx context.Context) error {
+	now, err := a.readTask(ctx)
+	if err != nil {
 		return err
 	}
-	return a.withinLease(ctx, txn.StaleLeaseLost, func(ctx context.Context) error {
+	return a.identity.CurrentTask(now)
+}
+
+// Extend renews the lease if the task is still this attempt's. Every try reads the
+// task first: a try that waits may find the task in other hands, and would then
+// renew their lease. Its errors are those of Current; a lease that could not be
+// renewed in time is a *txn.StaleAttemptError with the reason lease_lost.
+func (a *Attempt) Extend(ctx context.Context) error {
+	reason := txn.StaleUnreadable
+	return a.fence(ctx, &reason, func(ctx context.Context) error {
+		reason = txn.StaleUnreadable
+		if err := a.stillOurs(ctx); err != nil {
+			return err
+		}
+		reason = txn.StaleLeaseLost
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -179,27 +188,22 @@ func (a *Attempt) timingsOutput(total time.Duration) map[string]any {
 	return output
 }
 
-// fence runs one check. Once an attempt was found stale it stays stale: an
-// extension that slips through later must not bring it back to life.
-func (a *Attempt) fence(ctx context.Context, check func(context.Context) error) error {
+// fence repeats one check with pauses until it succeeds, finds the attempt stale or
+// the lease that runs now ends, and then gives the stated reason. Heartbeats that
+// renew the lease meanwhile do not prolong it: a fence that cannot be read must not
+// hold a task for ever. It tries at least once: a process that was suspended may
+// wake after its lease and still own the task. Once an attempt was found stale it
+// stays stale: an extension that slips through later must not bring it back to life.
+func (a *Attempt) fence(ctx context.Context, atTheEnd *txn.StaleReason, check func(context.Context) error) error {
 	if stale := a.foundStale(); stale != nil {
 		return stale
 	}
-	return a.withinLease(ctx, txn.StaleUnreadable, check)
-}
-
-// withinLease repeats try with pauses until it succeeds, finds the attempt stale
-// or the lease that runs now ends, and then gives the stated reason. Heartbeats
-// that renew the lease meanwhile do not prolong it: a fence that cannot be read
-// must not hold a task for ever. It tries at least once: a process that was
-// suspended may wake after its lease and still own the task.
-func (a *Attempt) withinLease(ctx context.Context, atTheEnd txn.StaleReason, try func(context.Context) error) error {
 	pauses := callBackoff()
 	deadline := a.Deadline()
 	left := max(time.Until(deadline), time.Second)
 	for {
 		tryCtx, cancel := context.WithTimeout(ctx, min(left, a.tryTimeout()))
-		err := try(tryCtx)
+		err := check(tryCtx)
 		cancel()
 		var stale *txn.StaleAttemptError
 		switch {
@@ -213,7 +217,7 @@ func (a *Attempt) withinLease(ctx context.Context, atTheEnd txn.StaleReason, try
 		}
 		wait := pauses.next()
 		if left = time.Until(deadline) - wait; left <= 0 {
-			stale = &txn.StaleAttemptError{Attempt: a.identity, Reason: atTheEnd, Cause: err}
+			stale = &txn.StaleAttemptError{Attempt: a.identity, Reason: *atTheEnd, Cause: err}
 			a.setStale(stale)
 			return stale
 		}

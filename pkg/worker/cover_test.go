@@ -68,6 +68,63 @@ func TestCover(t *testing.T) {
 	}
 }
 
+// The fence waits for a Conductor that is away, and the lease runs on meanwhile. What
+// counts is what is left of it when the fence has passed.
+func TestCover_LooksAtTheLeaseAgainAfterTheFence(t *testing.T) {
+	for name, away := range map[string]time.Duration{"not at all": 0, "a moment": 5 * time.Second, "most of the lease": 85 * time.Second, "nearly all of the lease": 105 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, h *harness) {
+				// A heartbeat would hide it: there is none before the lease is nearly over.
+				h.conductor.register(publishDefinition(110, 120))
+				h.conductor.schedule("t", publishType, "")
+				const need = 40 * time.Second
+				h.start(map[txn.TaskType]Handler{publishType: func(ctx context.Context, a *Attempt) (map[string]any, error) {
+					h.conductor.fail(down, nil)
+					time.AfterFunc(away, func() { h.conductor.fail(nil, nil) })
+					if err := a.Cover(ctx, need); err != nil {
+						t.Error(err)
+					}
+					if left := a.LeaseLeft(); left < need {
+						t.Errorf("the work begins with %s of the lease, and needs %s", left, need)
+					}
+					fences, beats := h.conductor.made("WorkflowStatus"), h.conductor.made("ExtendLease")
+					if len(fences) == 0 || len(beats) > 0 && fences[len(fences)-1].At.Before(beats[len(beats)-1].At) {
+						t.Errorf("the fence was not asked last: fences %v, extensions %v", fences, beats)
+					}
+					return nil, nil
+				}})
+				time.Sleep(3 * time.Minute)
+				h.only("t")
+			})
+		})
+	}
+}
+
+// While an extension waits for another try the task is handed out again. The next try
+// would renew the lease of somebody else.
+func TestExtend_ReadsTheTaskBeforeEachTry(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.conductor.schedule("t", stageType, "")
+		h.stage(func(ctx context.Context, a *Attempt) (map[string]any, error) {
+			h.conductor.fail(on("ExtendLease", down), nil)
+			var before int
+			time.AfterFunc(10*time.Second, func() {
+				before = len(h.conductor.made("ExtendLease"))
+				h.conductor.edit("t", func(task *txn.Task) { task.PollCount++ })
+			})
+			err := a.Extend(ctx)
+			if staleReason(err) != txn.StalePollCount {
+				t.Errorf("got %v", err)
+			}
+			if sent := len(h.conductor.made("ExtendLease")); before == 0 || sent != before {
+				t.Errorf("%d extensions, %d of them before the task was handed out again", sent, before)
+			}
+			return nil, err
+		})
+		time.Sleep(3 * time.Minute)
+	})
+}
+
 // Deadlines are this process's: a server whose clock is an hour off neither ends
 // a lease nor prolongs it.
 func TestTheServersClockBoundsNothing(t *testing.T) {
