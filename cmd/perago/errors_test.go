@@ -375,7 +375,8 @@ func newWorld(t *testing.T) world {
 		"denied": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			// It says again what it was asked with.
-			http.Error(w, fmt.Sprintf(`{"status":401,"message":"who is %q %q?"}`, r.Header.Get("X-Authorization"), body), http.StatusUnauthorized)
+			said, _ := json.Marshal(map[string]any{"status": 401, "message": fmt.Sprintf("who is %q %q?", r.Header.Get("X-Authorization"), body)})
+			http.Error(w, string(said), http.StatusUnauthorized)
 		}),
 		"forbidden": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, `{"status":403,"message":"not you"}`, http.StatusForbidden)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -52,11 +53,14 @@ func (c call) fault(status int, class, kind error, message, hint string) *txn.Se
 
 // unclear is the class of a call that was sent and whose answer does not say
 // what it did.
-func (c call) unclear() error {
+func (c call) unclear() error { return c.sentTwice().Doubt() }
+
+// sentTwice is what the call does when it is sent twice.
+func (c call) sentTwice() txn.Effect {
 	if c.effect == effectOnce {
-		return txn.ErrUnknownOutcome
+		return txn.EffectOnce
 	}
-	return txn.ErrRetryable
+	return txn.EffectRepeatable
 }
 
 // notSent is a call that never left: its arguments cannot be sent.
@@ -94,37 +98,50 @@ func (c call) noAnswer(err error) *txn.ServerError {
 	return fault
 }
 
-// answered is an answer that is not a success.
+// answered is an answer that is not a success. Only Conductor's own refusal is one:
+// a gateway's 404, 403 or 413 says nothing about the task or the workflow.
 func (c call) answered(status int, header http.Header, body []byte) *txn.ServerError {
-	word, fromConductor := serverMessage(body)
-	fault := c.fault(status, txn.ErrRefused, nil, word, "")
-	switch {
-	case status < 300:
+	if status < 300 {
 		return c.malformed(status, header, body, "an answer that was not expected here")
+	}
+	word, own := serverMessage(status, body)
+	kind := kindOf(status)
+	class := txn.ClassOf(c.sentTwice(), txn.Answer{Status: status, Own: own, Kind: kind})
+	if class != txn.ErrRefused {
+		kind = nil
+	}
+	fault := c.fault(status, class, kind, word, "")
+	switch {
 	case status < 400:
 		fault.Message = clip(c.redact("redirect to " + header.Get("Location")))
 		fault.Hint = "CONDUCTOR_SERVER_URL must be the address of the API itself"
 	case status == http.StatusUnauthorized:
-		fault.Kind = txn.ErrUnauthorized
 		fault.Hint = "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"
-	case status == http.StatusForbidden:
-		fault.Kind = txn.ErrForbidden
-		fault.Hint = "the application of CONDUCTOR_AUTH_KEY may not do this"
-	case status == http.StatusNotFound && !fromConductor:
-		// Not Conductor's own 404: somebody else answers at this address. Taken
-		// for "no such workflow" it would let a wrong address clean up.
+	case !own && status < 500:
+		// Somebody else answers at this address. Taken for "no such workflow" it would
+		// let a wrong address clean up.
 		fault.Hint = "is CONDUCTOR_SERVER_URL (" + c.base + ") the address of a Conductor API?"
-	case status == http.StatusNotFound:
-		fault.Kind = txn.ErrNotFound
-	case status == http.StatusConflict:
-		fault.Kind = txn.ErrConflict
-	case status == http.StatusGone:
-		fault.Kind = txn.ErrGone
-	case status == http.StatusRequestTimeout, status == http.StatusLocked,
-		status == http.StatusTooManyRequests, status >= 500:
-		fault.Class = c.unclear()
+	case status == http.StatusForbidden:
+		fault.Hint = "the application of CONDUCTOR_AUTH_KEY may not do this"
 	}
 	return fault
+}
+
+// kindOf is what a refusal is about.
+func kindOf(status int) error {
+	switch status {
+	case http.StatusUnauthorized:
+		return txn.ErrUnauthorized
+	case http.StatusForbidden:
+		return txn.ErrForbidden
+	case http.StatusNotFound:
+		return txn.ErrNotFound
+	case http.StatusConflict:
+		return txn.ErrConflict
+	case http.StatusGone:
+		return txn.ErrGone
+	}
+	return nil
 }
 
 // malformed is a success in status only: a page of HTML from something in
@@ -168,32 +185,37 @@ type redactedError struct {
 func (e *redactedError) Error() string { return e.redact(e.cause.Error()) }
 func (e *redactedError) Unwrap() error { return e.cause }
 
-// serverMessage is the server's word for a refusal, and whether it is in the
-// shape Conductor gives its errors: {"status":404,"message":"...","instance":...}.
-// The web framework's own 404 for an unknown path has "path" and "error" instead.
-func serverMessage(body []byte) (string, bool) {
+// serverMessage is the server's word for a refusal, and whether it is in the form
+// that Conductor gives its errors: {"status":404,"message":"...","instance":...}
+// with the answer's own status. The web framework's error for an unknown path has
+// "path" and "error" as well, and a gateway's has no status. What asks for
+// credentials stands before Conductor's own error handler, so for 401 a message is
+// enough.
+func serverMessage(status int, body []byte) (word string, own bool) {
 	var answer struct {
-		Message string  `json:"message"`
-		Error   string  `json:"error"`
-		Path    *string `json:"path"`
+		Status  json.Number `json:"status"`
+		Message string      `json:"message"`
+		Error   string      `json:"error"`
+		Path    *string     `json:"path"`
 		Invalid []struct {
 			Path    string `json:"path"`
 			Message string `json:"message"`
 		} `json:"validationErrors"`
 	}
 	if err := json.Unmarshal(body, &answer); err == nil {
-		if len(answer.Invalid) > 0 {
+		own := answer.Path == nil && answer.Message != "" &&
+			(answer.Status.String() == strconv.Itoa(status) || status == http.StatusUnauthorized)
+		switch {
+		case len(answer.Invalid) > 0:
 			// The message itself only says that there are some.
 			var all []string
 			for _, one := range answer.Invalid {
 				all = append(all, one.Path+": "+one.Message)
 			}
-			return strings.Join(all, "; "), true
-		}
-		if answer.Message != "" {
-			return answer.Message, answer.Path == nil
-		}
-		if answer.Error != "" {
+			return strings.Join(all, "; "), own
+		case answer.Message != "":
+			return answer.Message, own
+		case answer.Error != "":
 			return answer.Error, false
 		}
 	}

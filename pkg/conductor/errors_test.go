@@ -20,10 +20,23 @@ import (
 
 const conductorsOwn404 = `{"status":404,"message":"No such thing","instance":"host","retryable":false}`
 
+// own is a refusal in Conductor's own form.
+func own(status int, message string) string {
+	return fmt.Sprintf(`{"status":%d,"message":%q,"instance":"host","retryable":false}`, status, message)
+}
+
 // TestClasses is the table of errors: each answer, for each call, has the class
 // that its effect on the server asks for.
 func TestClasses(t *testing.T) {
 	t.Parallel()
+	type row struct {
+		name      string
+		transport http.RoundTripper
+		class     map[string]error
+		kind      error
+		// text is in the error.
+		text string
+	}
 	all := []error{txn.ErrRefused, txn.ErrRetryable, txn.ErrUnknownOutcome}
 	kinds := []error{txn.ErrNotFound, txn.ErrGone, txn.ErrExists, txn.ErrConflict, txn.ErrUnauthorized, txn.ErrForbidden}
 	fails := func(err error) http.RoundTripper {
@@ -36,28 +49,33 @@ func TestClasses(t *testing.T) {
 	unclear := map[string]error{"read": txn.ErrRetryable, "repeatable": txn.ErrRetryable, "once": txn.ErrUnknownOutcome}
 	unsent := map[string]error{"read": txn.ErrRetryable, "repeatable": txn.ErrRetryable, "once": txn.ErrRetryable}
 	const html = "<!DOCTYPE html><html><body>Sign in</body></html>"
-	for _, row := range []struct {
-		name      string
-		transport http.RoundTripper
-		class     map[string]error
-		kind      error
-		// text is in the error.
-		text string
-	}{
-		{"400", answers(400, "application/json", `{"status":400,"message":"bad input"}`), refused, nil, "bad input"},
+	// A gateway's own refusals: a page, no body, JSON of its own, Conductor's status in
+	// a body that was not meant for this answer.
+	var gateways []row
+	for _, status := range []int{400, 401, 403, 404, 405, 409, 410, 413, 414, 431} {
+		for name, body := range map[string]string{
+			"in HTML": html, "without a body": "", "in a word": "no route", "in JSON": `{"msg":"no Route matched"}`,
+			"of another status": own(status+1, "No such thing"), "with a message alone": `{"message":"no Route matched with those values"}`,
+		} {
+			if status == http.StatusUnauthorized && strings.HasPrefix(body, `{"`) {
+				continue // the check of credentials stands before Conductor's own error handler
+			}
+			gateways = append(gateways, row{fmt.Sprintf("%d of a gateway %s", status, name), answers(status, "", body), unclear, nil, "CONDUCTOR_"})
+		}
+	}
+	for _, row := range append(gateways, []row{
+		{"400", answers(400, "application/json", own(400, "bad input")), refused, nil, "bad input"},
 		{"400 with validation errors", answers(400, "application/json", `{"status":400,"message":"Validation failed","validationErrors":[{"path":"a.b","message":"must not be empty"}]}`), refused, nil, "a.b: must not be empty"},
-		{"401", answers(401, "application/json", `{"message":"who are you"}`), refused, txn.ErrUnauthorized, "CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
-		{"403", answers(403, "application/json", `{"message":"not you"}`), refused, txn.ErrForbidden, "may not"},
+		{"401", answers(401, "application/json", own(401, "who are you")), refused, txn.ErrUnauthorized, "CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
+		{"401 before Conductor's error handler", answers(401, "application/json", `{"error":"INVALID_TOKEN","message":"who are you"}`), refused, txn.ErrUnauthorized, "CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
+		{"403", answers(403, "application/json", own(403, "not you")), refused, txn.ErrForbidden, "may not"},
 		{"404", answers(404, "application/json", conductorsOwn404), refused, txn.ErrNotFound, "No such thing"},
-		{"404 of the web framework", answers(404, "application/json", `{"timestamp":"x","status":404,"error":"Not Found","path":"/api/x"}`), refused, nil, "CONDUCTOR_SERVER_URL"},
-		{"404 of the web framework with a message", answers(404, "application/json", `{"timestamp":"x","status":404,"error":"Not Found","message":"No static resource","path":"/api/x"}`), refused, nil, "CONDUCTOR_SERVER_URL"},
-		{"404 in HTML", answers(404, "text/html", html), refused, nil, "CONDUCTOR_SERVER_URL"},
-		{"404 without a body", answers(404, "", ""), refused, nil, "CONDUCTOR_SERVER_URL"},
-		{"405", answers(405, "application/json", `{"message":"method"}`), refused, nil, "405"},
+		{"404 of the web framework", answers(404, "application/json", `{"timestamp":"x","status":404,"error":"Not Found","path":"/api/x"}`), unclear, nil, "CONDUCTOR_SERVER_URL"},
+		{"404 of the web framework with a message", answers(404, "application/json", `{"timestamp":"x","status":404,"error":"Not Found","message":"No static resource","path":"/api/x"}`), unclear, nil, "CONDUCTOR_SERVER_URL"},
+		{"405", answers(405, "application/json", own(405, "method")), map[string]error{"read": txn.ErrRefused, "repeatable": txn.ErrRefused, "once": txn.ErrUnknownOutcome}, nil, "405"},
 		{"408", answers(408, "", ""), unclear, nil, "408"},
-		{"409", answers(409, "application/json", `{"message":"already"}`), refused, txn.ErrConflict, "already"},
-		{"410", answers(410, "application/json", `{"message":"was here"}`), refused, txn.ErrGone, "was here"},
-		{"413", answers(413, "text/html", html), refused, nil, "a page of HTML"},
+		{"409", answers(409, "application/json", own(409, "already")), refused, txn.ErrConflict, "already"},
+		{"410", answers(410, "application/json", own(410, "was here")), refused, txn.ErrGone, "was here"},
 		{"423", answers(423, "", ""), unclear, nil, "423"},
 		{"429", answers(429, "application/json", `{"message":"slow down"}`), unclear, nil, "slow down"},
 		{"500", answers(500, "application/json", `{"message":"broken"}`), unclear, nil, "broken"},
@@ -73,7 +91,7 @@ func TestClasses(t *testing.T) {
 		{"certificate", fails(&tls.CertificateVerificationError{Err: errors.New("unknown authority")}), unsent, nil, "unknown authority"},
 		{"deadline", fails(context.DeadlineExceeded), unclear, context.DeadlineExceeded, "deadline"},
 		{"cancelled", fails(context.Canceled), unclear, context.Canceled, "cancel"},
-	} {
+	}...) {
 		for _, call := range calls {
 			t.Run(strings.ReplaceAll(row.name+"/"+call.name, " ", "_"), func(t *testing.T) {
 				t.Parallel()
@@ -241,7 +259,7 @@ func TestPlainText(t *testing.T) {
 func TestLongMessage(t *testing.T) {
 	t.Parallel()
 	for _, long := range []int{1 << 10, 1 << 20} {
-		client := newClient(t, respond(400, "application/json", fmt.Sprintf(`{"message":"first\nsecond %s"}`, strings.Repeat("ж", long))))
+		client := newClient(t, respond(400, "application/json", fmt.Sprintf(`{"status":400,"message":"first\nsecond %s"}`, strings.Repeat("ж", long))))
 		err := client.Ping(t.Context())
 		if text := err.Error(); len(text) > 1000 || strings.Contains(text, "\n") || !utf8.ValidString(text) || !strings.Contains(text, "second ж") {
 			t.Errorf("got %d bytes: %.120q", len(text), text)

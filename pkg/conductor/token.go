@@ -140,12 +140,19 @@ func (t *tokens) ask(ctx context.Context) (string, error) {
 	return token, err
 }
 
-// keyRefused reports an answer of the token's endpoint that is about the key.
-// Servers do not agree on its status.
+// keyRefused reports an answer of the token's endpoint that may be about the key.
+// Servers agree neither on its status nor on its form, and to read the key's files
+// again harms nothing.
 func keyRefused(err error) bool {
 	var failed *txn.ServerError
-	return errors.As(err, &failed) && errors.Is(failed, txn.ErrRefused) &&
-		failed.Status >= 400 && failed.Status != http.StatusNotFound
+	if !errors.As(err, &failed) || failed.Status/100 != 4 {
+		return false
+	}
+	switch failed.Status {
+	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusLocked, http.StatusTooManyRequests:
+		return false
+	}
+	return true
 }
 
 // request asks for a token once.

@@ -90,7 +90,7 @@ func (g *guarded) serveToken(w http.ResponseWriter, r *http.Request) {
 	g.mutex.Unlock()
 	switch {
 	case err != nil || asked["keyId"] != key:
-		respond(400, "application/json", `{"message":"bad request for a token"}`)(w, r)
+		respond(400, "application/json", own(400, "bad request for a token"))(w, r)
 	case g.mint != nil:
 		g.mint(w, r)
 	default:
@@ -191,7 +191,7 @@ func TestReplay(t *testing.T) {
 					t.Error(err)
 				}
 				bodies = append(bodies, string(body))
-				respond(409, "application/json", `{"message":"enough"}`)(w, r)
+				respond(409, "application/json", own(409, "enough"))(w, r)
 			}
 			client := server.client(t)
 			if err := call.call(t.Context(), client); !errors.Is(err, txn.ErrConflict) {
@@ -236,7 +236,7 @@ func TestRefusedForGood(t *testing.T) {
 // and none of them was sent.
 func TestTokenRefused(t *testing.T) {
 	t.Parallel()
-	const echo = `{"message":"` + key + ` with ` + secret + ` is not known here"}`
+	const echoed = key + " with " + secret + " is not known here"
 	for _, row := range []struct {
 		name  string
 		mint  http.HandlerFunc
@@ -244,11 +244,12 @@ func TestTokenRefused(t *testing.T) {
 		kind  error
 		text  string
 	}{
-		{"401", respond(401, "application/json", echo), txn.ErrRefused, txn.ErrUnauthorized, "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
-		{"403", respond(403, "application/json", echo), txn.ErrRefused, txn.ErrForbidden, "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
-		{"400", respond(400, "application/json", echo), txn.ErrRefused, nil, "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
-		{"404", respond(404, "application/json", `{"status":404,"error":"Not Found","path":"/api/token"}`), txn.ErrRefused, nil, "unset CONDUCTOR_AUTH_KEY"},
-		{"500", respond(500, "application/json", echo), txn.ErrRetryable, nil, "500"},
+		{"401", respond(401, "application/json", own(401, echoed)), txn.ErrRefused, txn.ErrUnauthorized, "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
+		{"403", respond(403, "application/json", own(403, echoed)), txn.ErrRefused, txn.ErrForbidden, "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
+		{"400", respond(400, "application/json", own(400, echoed)), txn.ErrRefused, nil, "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
+		{"404", respond(404, "application/json", `{"status":404,"error":"Not Found","path":"/api/token"}`), txn.ErrRetryable, nil, "unset CONDUCTOR_AUTH_KEY"},
+		{"403 of a gateway", respond(403, "text/html", "<html>"+echoed), txn.ErrRetryable, nil, "check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"},
+		{"500", respond(500, "application/json", own(500, echoed)), txn.ErrRetryable, nil, "500"},
 		{"no token", respond(200, "application/json", `{"expires":7}`), txn.ErrRetryable, nil, "no token in the answer"},
 		{"HTML", respond(200, "text/html", `<html>`+secret), txn.ErrRetryable, nil, "HTML"},
 	} {

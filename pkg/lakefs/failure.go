@@ -36,11 +36,17 @@ func (c *call) failed(status int, class, kind error, message, hint string, cause
 
 // doubt is the class of a failure that does not say whether the call took
 // effect.
-func (c *call) doubt() error {
-	if once[c.operation] {
-		return txn.ErrUnknownOutcome
+func (c *call) doubt() error { return c.effect().Doubt() }
+
+// effect is what the call does when it is sent twice.
+func (c *call) effect() txn.Effect {
+	switch {
+	case c.operation == mergeCommit:
+		return txn.EffectMerge
+	case once[c.operation]:
+		return txn.EffectOnce
 	}
-	return txn.ErrRetryable
+	return txn.EffectRepeatable
 }
 
 // noAnswer classifies a call that the transport could not carry through.
@@ -111,9 +117,7 @@ func (c *call) notLakeFS() string {
 // answered classifies an answer that is not the success that was wanted.
 //
 // lakeFS's own refusal is definite: it decides before it writes. Everything else
-// says nothing about what happened behind it: 5xx, 423 and 429 (lakeFS itself
-// gives up after several tries of which one may have landed), and every answer
-// that is not lakeFS's, such as a gateway's page.
+// says nothing about what happened behind it, such as a gateway's page.
 func (c *call) answered(response *http.Response, body []byte) *txn.ServerError {
 	status := response.StatusCode
 	message, own := c.ownWords(body)
@@ -135,10 +139,7 @@ func (c *call) answered(response *http.Response, body []byte) *txn.ServerError {
 		message = http.StatusText(status)
 	}
 
-	class := c.doubt()
-	if own && c.definite(status, kind) {
-		class = txn.ErrRefused
-	}
+	class := txn.ClassOf(c.effect(), txn.Answer{Status: status, Own: own, Kind: kind})
 	if class != txn.ErrRefused {
 		kind = nil
 	}
@@ -228,25 +229,6 @@ func (c *call) kindOf(status int, message string) error {
 		return txn.ErrHookRefused
 	}
 	return nil
-}
-
-// definite reports a refusal after which nothing can still happen.
-func (c *call) definite(status int, kind error) bool {
-	switch {
-	case c.operation == mergeCommit:
-		// The protocol lists these and takes everything else for unknown.
-		switch status {
-		case http.StatusBadRequest:
-			return kind != nil
-		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
-			http.StatusConflict, http.StatusPreconditionFailed:
-			return true
-		}
-		return false
-	case once[c.operation]:
-		return kind != nil || status == http.StatusBadRequest
-	}
-	return status/100 == 4 && !passing(status)
 }
 
 // cut makes one line of a text, which may be anything, and bounds it at a rune's
