@@ -291,7 +291,7 @@ func TestOptionalStageThatFails(t *testing.T) {
 	tasks[2]["optional"] = true
 	workflow := f.completed(f.register("optional", tasks...), map[string]any{"workspace": f.workspace(f.first)})
 	failed := last(t, workflow, "prepare_publish")
-	if !strings.Contains(failed.Reason, "is missing or null; check the expression that fills it in the workflow definition") {
+	if !strings.Contains(failed.Reason, "is missing or null; the workflow was started without it, or its expression names a task or an output that is not there") {
 		t.Errorf("%s", describe(workflow))
 	}
 	if o := outputOf(t, last(t, workflow, "prepare_cleanup")); len(o.Deleted)+len(o.Kept)+len(o.Errors) != 0 {

@@ -27,8 +27,12 @@ from the new one's publication, a join that now waits for it, and the failure wo
 where there was none.
 
 The new step takes its files from the directory that the task puts out
-(${TASK.output.directory}).`,
+(${TASK.output.directory}). --source names another directory, or the URI of an import;
+with it the step may also stand behind a join, a loop, a switch or another step.
+--checkout PREFIX puts a perago_checkout before the task, for its input files.`,
 		Example: `  perago insert my_workflow.json --after prepare --prefix data/ > with_perago.json
+  perago insert my_workflow.json --after train --prefix models/ --checkout data/
+  perago insert my_workflow.json --after join --name parts --source '${split.output.directory}' --prefix parts/
   perago lint with_perago.json`,
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 {
@@ -40,6 +44,8 @@ The new step takes its files from the directory that the task puts out
 			switch {
 			case what.After == "":
 				return errors.New("--after is not given: the reference name of the task that writes the files")
+			case command.Flags().Changed("source") && what.Source == "", command.Flags().Changed("checkout") && what.Checkout == "":
+				return errors.New("--source or --checkout is empty; give it a value, or leave it out")
 			case !command.Flags().Changed("prefix"):
 				return errors.New("--prefix is not given: the part of the repository that the step owns, such as data/")
 			}
@@ -55,6 +61,9 @@ The new step takes its files from the directory that the task puts out
 	flags.StringVar(&what.Prefix, "prefix", "", "what the step owns: its files become exactly those of the task")
 	flags.BoolVar(&what.Root, "root", false, "the step owns the whole repository: --prefix is /")
 	flags.StringVar(&guards, "guardrails", "", "what the files must be: a JSON `file`, or the list itself")
+	flags.StringVar(&what.Name, "name", "", "the `name` that the step's tasks begin with (default the task of --after)")
+	flags.StringVar(&what.Source, "source", "", "the directory, or the URI of an import, that the step publishes: a text or an `expression` (default ${TASK.output.directory})")
+	flags.StringVar(&what.Checkout, "checkout", "", "download the files under this `prefix` for the task, before it runs")
 	flags.StringVar(&what.Workspace, "workspace", "", "`expression` of the commit to start from (default what the step before published, else the workflow's input)")
 	return command
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"perago/pkg/definition"
 	"perago/pkg/lakefs"
 	"perago/pkg/stage"
 	"perago/pkg/txn"
@@ -80,8 +81,8 @@ func rawGuardrails(from string) (json.RawMessage, error) {
 		}
 		where = from
 	}
-	if !json.Valid(raw) {
-		return nil, fmt.Errorf("%s is not JSON; guardrails are a list, such as [{\"require_file\": \"metrics.json\"}]", where)
+	if err := definition.CheckJSON(where, raw); err != nil {
+		return nil, fmt.Errorf("%w; guardrails are a list, such as [{\"require_file\": \"metrics.json\"}]", err)
 	}
 	if _, err := txn.ParseGuardrails(raw); err != nil {
 		return nil, fmt.Errorf("%s: %w", where, err)

@@ -83,10 +83,12 @@ type chain struct {
 	// given are the workspaces in the workflow's input, where it is a
 	// sub-workflow; else each expression is an origin of its own.
 	given map[string]value
-	// stale is told of a stage that starts from another commit than its branch is
-	// at, and null of one whose workspace is nothing on some route.
-	stale func(stage task, starts, head string)
-	null  func(stage task)
+	// stale is told of a stage or a checkout that starts from another commit than its
+	// branch is at, and null of one whose workspace is nothing on some route.
+	stale func(t task, starts, head string)
+	null  func(t task)
+	// writes is told of each stage that publishes, and of the branch by its origin.
+	writes func(stage task, origin string)
 	// parallel is told of two branches of a fork that write one branch.
 	parallel func(fork, first, second task)
 
@@ -125,9 +127,7 @@ func (c *chain) step(t task, r route) []route {
 	case t.isPublish():
 		c.publish(t, r)
 	case t.isCheckout():
-		if v, ok := c.eval(t.input()["workspace"], r); ok && v != nil {
-			r.values[t.reference()+".output.workspace"] = *v
-		}
+		c.reads(t, r)
 	}
 	switch t.kind() {
 	case typeSetVariable:
@@ -164,22 +164,48 @@ func (c *chain) step(t task, r route) []route {
 // unknown is the origin of what the definition does not tell.
 const unknown = ""
 
+// stage follows a task that starts from a workspace and puts it out again.
 func (c *chain) stage(t task, r route) {
+	v := c.starts(t, r)
+	if v == nil || v.origin == unknown {
+		return
+	}
+	if head := r.heads[v.origin]; !t.readOnly() {
+		c.writes(t, v.origin)
+		if head != v.commit {
+			c.stale(t, v.commit, head)
+		}
+	}
+}
+
+// reads follows a checkout: a task that is given files of an older commit computes
+// from them, and nothing refuses what it makes.
+func (c *chain) reads(t task, r route) {
+	v := c.starts(t, r)
+	if v == nil || v.origin == unknown || t.input()["as_of"] == true {
+		return
+	}
+	if head := r.heads[v.origin]; head != v.commit {
+		c.stale(t, v.commit, head)
+	}
+}
+
+// starts is the workspace that a task starts from, nil where it is null or not
+// known.
+func (c *chain) starts(t task, r route) *value {
 	key := t.reference() + ".output.workspace"
 	v, known := c.eval(t.input()["workspace"], r)
 	switch {
 	case !known:
 		r.values[key] = value{origin: unknown}
-		return
+		return nil
 	case v == nil:
 		c.null(t)
 		r.values[key] = value{origin: unknown}
-		return
+		return nil
 	}
 	r.values[key] = *v
-	if head := r.heads[v.origin]; v.origin != unknown && !t.readOnly() && head != v.commit {
-		c.stale(t, v.commit, head)
-	}
+	return v
 }
 
 func (c *chain) publish(t task, r route) {
@@ -355,7 +381,7 @@ func (c *chain) evalObject(object map[string]any, r route) (*value, bool) {
 func newChain(tasks []task, workflows map[string]Definition) *chain {
 	c := &chain{
 		workflows: workflows, work: &work{left: mostSteps},
-		stale: func(task, string, string) {}, null: func(task) {}, parallel: func(task, task, task) {},
+		stale: func(task, string, string) {}, null: func(task) {}, writes: func(task, string) {}, parallel: func(task, task, task) {},
 	}
 	for _, t := range everyTask(tasks) {
 		if t.isStage() || t.isPublish() || t.isCheckout() {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"perago/pkg/txn"
 )
@@ -54,8 +55,8 @@ func (d Definition) String() string {
 // Conductor's API takes it. Source names the file in errors, which give the line
 // of a syntax error.
 func Parse(source string, text []byte) ([]Definition, error) {
-	if err := checkJSON(text); err != nil {
-		return nil, fmt.Errorf("%s:%w", source, err)
+	if err := CheckJSON(source, text); err != nil {
+		return nil, err
 	}
 	var raws []json.RawMessage
 	trimmed := bytes.TrimSpace(text)
@@ -221,6 +222,10 @@ func (d Definition) TaskDefinition() (txn.TaskDefinition, error) {
 		return txn.TaskDefinition{}, fmt.Errorf("%s is no task definition", d)
 	}
 	if err := json.Unmarshal(d.Raw, &read); err != nil {
+		var wrong *json.UnmarshalTypeError
+		if errors.As(err, &wrong) {
+			return txn.TaskDefinition{}, fmt.Errorf("%s: %s is a %s; it must be a %s", d, wrong.Field, wrong.Value, strings.NewReplacer("int64", "whole number", "int", "whole number", "string", "text").Replace(wrong.Type.Kind().String()))
+		}
 		return txn.TaskDefinition{}, fmt.Errorf("%s: %w", d, err)
 	}
 	definition := txn.TaskDefinition{
@@ -275,18 +280,4 @@ func decode(raw []byte) (any, error) {
 		return nil, errors.New("more than one JSON value")
 	}
 	return value, nil
-}
-
-// checkJSON gives a syntax error its place: " line:column: what".
-func checkJSON(text []byte) error {
-	var value json.RawMessage
-	err := json.Unmarshal(text, &value)
-	var syntax *json.SyntaxError
-	if !errors.As(err, &syntax) {
-		return err
-	}
-	before := text[:min(max(syntax.Offset-1, 0), int64(len(text)))]
-	line := bytes.Count(before, []byte("\n")) + 1
-	column := len(before) - bytes.LastIndexByte(before, '\n')
-	return fmt.Errorf("%d:%d: %w", line, column, err)
 }

@@ -147,7 +147,7 @@ func FuzzTree(f *testing.F) {
 	}
 	f.Add([]byte("\n{\"a\" :\t[1 ,2.50,-3e+7, {\"b\": null}, [[]], \"x,:]}\\\"\"],\"a\": true, \"\\u0061\": \"\\u00e9é\" }\r\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if checkJSON(text) != nil {
+		if CheckJSON("f.json", text) != nil {
 			return
 		}
 		root, err := parseTree(text)

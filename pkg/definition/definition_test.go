@@ -46,9 +46,9 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, text, words string }{
-		{"empty file", "", "f.json:1:1: unexpected end"},
-		{"syntax", "{\n  \"name\": x\n}", "f.json:2:11: invalid character 'x'"},
-		{"two values", "{}\n{}", "f.json:2:1: invalid character '{'"},
+		{"empty file", "", "f.json:1:1: the file is empty; expected"},
+		{"syntax", "{\n  \"name\": x\n}", "f.json:2:11: found 'x'; expected a value"},
+		{"two values", "{}\n{}", "f.json:2:1: found '{'; expected the end of the file"},
 		{"a number", "3", "f.json: a definition is a JSON object"},
 		{"no name", `{"tasks": []}`, "f.json: a definition has a name"},
 		{"name that is no text", `{"name": 3, "tasks": []}`, "a definition has a name"},
@@ -103,7 +103,7 @@ func TestLoad(t *testing.T) {
 	}{
 		{[]string{in("missing")}, "no such file"},
 		{[]string{in("empty")}, "holds no .json file"},
-		{[]string{in("d/below")}, "x.json:1:1: unexpected end"},
+		{[]string{in("d/below")}, "x.json:1:2: the file ends"},
 		{[]string{in("d"), in("again.json")}, "task definition t stands in " + in("d/t.json") + " and in " + in("again.json")},
 	} {
 		if _, err := Load(c.paths...); err == nil || !strings.Contains(err.Error(), c.words) {

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,8 +12,17 @@ import (
 
 // Insertion is what Insert puts into a workflow.
 type Insertion struct {
-	// After is the reference name of the task whose files are published.
+	// After is the reference name of the task behind which the step goes in, and whose
+	// files are published.
 	After string
+	// Name begins the reference names of the step's tasks; empty for After.
+	Name string
+	// Source is an expression or the text of the directory, or the URI of an import;
+	// empty for the directory that the task puts out.
+	Source string
+	// Checkout is the prefix that is downloaded for the task before it runs; empty for
+	// none.
+	Checkout string
 	// Prefix is what the step owns, and Root says that the root is meant.
 	Prefix string
 	Root   bool
@@ -39,6 +49,14 @@ func Insert(source string, text []byte, what Insertion) (edited []byte, notes []
 	}
 	if _, err := txn.ParseInputPrefix(what.Prefix, what.Root); err != nil {
 		return nil, nil, err
+	}
+	if what.Checkout != "" {
+		if _, err := txn.ParseInputPrefix(what.Checkout, false); err != nil {
+			return nil, nil, fmt.Errorf("checkout: %w", err)
+		}
+	}
+	if what.Name == "" {
+		what.Name = what.After
 	}
 	root, err := parseTree(text)
 	if err != nil {
@@ -90,6 +108,10 @@ type inserter struct {
 	root  *node
 	edits []edit
 	notes []string
+	// definition is the workflow; variableFrom the first value of a variable that was
+	// put in.
+	definition   Definition
+	variableFrom string
 }
 
 func newInserter(source string, text []byte, definitions []Definition, root *node, what Insertion) (*inserter, error) {
@@ -99,7 +121,7 @@ func newInserter(source string, text []byte, definitions []Definition, root *nod
 	}
 	var found *inserter
 	for n, d := range definitions {
-		i := &inserter{what: what, text: text, tasks: d.taskList(), root: roots[n]}
+		i := &inserter{what: what, text: text, definition: d, tasks: d.taskList(), root: roots[n]}
 		i.places(d.value["tasks"], roots[n].member("tasks"), nil)
 		for _, p := range i.all {
 			if p.reference() != what.After {
@@ -115,14 +137,20 @@ func newInserter(source string, text []byte, definitions []Definition, root *nod
 		return nil, fmt.Errorf("%s has no task with the reference name %s", source, what.After)
 	}
 	switch kind := found.at.kind(); {
-	case ours(found.at.name()) && kind == typeSimple:
-		return nil, fmt.Errorf("%s is a task of perago's; name the task of yours that writes the files", what.After)
-	case slices.Contains([]string{typeFork, typeDynamicFork, "JOIN", "EXCLUSIVE_JOIN", typeLoop, typeSwitch, typeDecision, typeSetVariable, typeTerminate, "WAIT"}, kind):
-		return nil, fmt.Errorf("%s is a %s, which writes no files; name the task that writes them", what.After, kind)
+	case kind == typeFork, kind == typeDynamicFork:
+		return nil, fmt.Errorf("%s is a %s, whose branches run after it; name the join behind it, and give --source", what.After, kind)
+	case kind == typeTerminate:
+		return nil, fmt.Errorf("%s is a %s, which ends the workflow; name a task before it", what.After, kind)
+	case !found.at.writesFiles() && what.Checkout != "":
+		return nil, fmt.Errorf("%s reads no files, so a checkout before it is for nobody; leave --checkout out", what.After)
+	case ours(found.at.name()) && kind == typeSimple && what.Source == "":
+		return nil, fmt.Errorf("%s is a task of perago's; name the task of yours that writes the files, or give --source and --name to put the step in here", what.After)
+	case !found.at.writesFiles() && what.Source == "":
+		return nil, fmt.Errorf("%s is a %s, which writes no files; give --source with what the step publishes, such as ${TASK.output.directory}", what.After, kind)
 	}
-	for _, suffix := range []string{"_stage", "_publish", "_cleanup", "_remember", "_begin"} {
-		if slices.ContainsFunc(found.all, func(p *place) bool { return p.reference() == what.After+suffix }) {
-			return nil, fmt.Errorf("%s has a task %s%s already; is the step in it?", source, what.After, suffix)
+	for _, suffix := range []string{"_checkout", "_stage", "_publish", "_cleanup", "_remember", "_begin"} {
+		if slices.ContainsFunc(found.all, func(p *place) bool { return p.reference() == what.Name+suffix }) {
+			return nil, fmt.Errorf("%s has a task %s%s already; is the step in it? If it is another step, give --name", source, what.Name, suffix)
 		}
 	}
 	return found, nil
@@ -181,13 +209,15 @@ func beside(a, b *place) bool {
 }
 
 func (i *inserter) plan() {
-	step := i.what.After
+	step := i.what.Name
 	workspace, variable := i.workspace()
+	i.declare(workspace)
+	i.checkout(workspace)
 	input := []field{{"workspace", workspace}, {"prefix", i.what.Prefix}}
 	if i.what.Root {
 		input = append(input, field{"root", true})
 	}
-	input = append(input, field{"source", []field{{"directory", "${" + step + ".output.directory}"}}})
+	input = append(input, field{"source", i.source()})
 	if i.what.Guardrails != nil {
 		input = append(input, field{"guardrails", i.what.Guardrails})
 	}
@@ -211,8 +241,51 @@ func (i *inserter) plan() {
 	i.failureWorkflow()
 }
 
+// source is where the step's files come from: a URI is an import.
+func (i *inserter) source() []field {
+	switch {
+	case i.what.Source == "":
+		return []field{{"directory", "${" + i.what.After + ".output.directory}"}}
+	case strings.Contains(i.what.Source, "://"), strings.HasSuffix(i.what.Source, ".output.uri}"):
+		return []field{{"import", i.what.Source}}
+	}
+	return []field{{"directory", i.what.Source}}
+}
+
+// checkout puts a checkout before the task.
+func (i *inserter) checkout(workspace string) {
+	if i.what.Checkout == "" {
+		return
+	}
+	reference, at := i.what.Name+"_checkout", i.at.node.start
+	fields := []field{{"name", string(txn.TypeCheckout)}, {"taskReferenceName", reference}, {"type", typeSimple}, {"inputParameters", []field{
+		{"workspace", workspace}, {"prefix", i.what.Checkout}}}}
+	i.edits = append(i.edits, edit{at, at, layoutOf(i.text, i.at.node).write(fields) + "," + gap(i.text, at)})
+	i.notes = append(i.notes, fmt.Sprintf("give %s the input ${%s.output.checkout.directory}, which is where the files are", i.what.After, reference))
+}
+
+// declare adds the input that the step starts from to the inputs that the workflow
+// declares, where it declares some.
+func (i *inserter) declare(workspace string) {
+	e, _ := expression(workspace)
+	input, ok := strings.CutPrefix(e, "workflow.input.")
+	if i.variableFrom != "" {
+		e, _ = expression(i.variableFrom)
+		input, ok = strings.CutPrefix(e, "workflow.input.")
+	}
+	input = name.FindString(input)
+	have, declared := i.definition.declaredInputs()
+	if !ok || input == "" || !declared || slices.Contains(have, input) {
+		return
+	}
+	list := i.root.member("inputParameters")
+	last := list.elements[len(list.elements)-1]
+	i.edits = append(i.edits, edit{last.end, last.end, "," + cmp.Or(gap(i.text, last.start), " ") + string(encode(input))})
+	i.notes = append(i.notes, fmt.Sprintf("the workflow now declares the input %s", input))
+}
+
 func (i *inserter) staged() []field {
-	stage := i.what.After + "_stage"
+	stage := i.what.Name + "_stage"
 	return []field{{"workspace", "${" + stage + ".output.workspace}"}, {"staged", "${" + stage + ".output.staged}"}}
 }
 
@@ -225,10 +298,10 @@ func setVariable(reference, variable, expression string) []field {
 // the steps after the new one that started where it does now, and the variable's
 // first value.
 func (i *inserter) workspace() (expression, variable string) {
-	position := slices.Index(i.all, i.at)
+	position := i.end()
 	from := i.what.Workspace
 	var unsure, later bool
-	for _, p := range i.all[:position] {
+	for _, p := range i.all[:position+1] {
 		switch {
 		case beside(p, i.at):
 		case p.isStage() && !p.readOnly() && i.what.Workspace == "":
@@ -238,7 +311,7 @@ func (i *inserter) workspace() (expression, variable string) {
 				from = text(p.input()["workspace"])
 			}
 		case p.isPublish() && !i.reads(p):
-			if i.before(p) {
+			if p == i.at || i.before(p) {
 				if i.what.Workspace == "" {
 					from = "${" + p.reference() + ".output.workspace}"
 				}
@@ -253,7 +326,7 @@ func (i *inserter) workspace() (expression, variable string) {
 	if from == "" {
 		from = "${workflow.input.workspace}"
 		// A workflow whose other steps begin elsewhere.
-		for _, p := range i.all[position:] {
+		for _, p := range i.all[position+1:] {
 			if w := text(p.input()["workspace"]); p.isStage() && strings.HasPrefix(w, "${workflow.input.") {
 				from = w
 				break
@@ -262,7 +335,7 @@ func (i *inserter) workspace() (expression, variable string) {
 	}
 	var next []*place
 	for _, p := range i.all[position+1:] {
-		if p.isStage() && !beside(p, i.at) && text(p.input()["workspace"]) == from && !p.readOnly() {
+		if (p.isStage() && !p.readOnly() || p.followsHead()) && !beside(p, i.at) && text(p.input()["workspace"]) == from {
 			next = append(next, p)
 		}
 	}
@@ -275,9 +348,16 @@ func (i *inserter) workspace() (expression, variable string) {
 	inLoop := slices.ContainsFunc(i.at.around, func(s surrounding) bool { return s.place.kind() == typeLoop })
 	if outer != nil && (inLoop || later || unsure) {
 		variable = i.freeVariable()
-		begin := setVariable(i.what.After+"_begin", variable, from)
+		i.variableFrom = from
+		begin := setVariable(i.what.Name+"_begin", variable, from)
 		i.edits = append(i.edits, edit{outer.node.start, outer.node.start, layoutOf(i.text, outer.node).write(begin) + "," + gap(i.text, outer.node.start)})
 		i.notes = append(i.notes, fmt.Sprintf("the workspace goes through the workflow variable %s, because %s stands in %s", variable, i.what.After, outer.reference()))
+		// A checkout before the task reads, in the next iteration, what this one published.
+		for _, p := range i.all[:position] {
+			if p.followsHead() && i.inLoopWith(p) && text(p.input()["workspace"]) == from {
+				i.rewire(p, "${workflow.variables."+variable+"}")
+			}
+		}
 		for _, p := range next {
 			i.rewire(p, "${workflow.variables."+variable+"}")
 		}
@@ -285,11 +365,34 @@ func (i *inserter) workspace() (expression, variable string) {
 	}
 	for n, p := range next {
 		// Those after the first are chained to it already, or not at all.
-		if n == 0 || !slices.ContainsFunc(next[:n], func(q *place) bool { return !beside(p, q) }) {
-			i.rewire(p, "${"+i.what.After+"_publish.output.workspace}")
+		if !slices.ContainsFunc(next[:n], func(q *place) bool { return q.isStage() && !beside(p, q) }) {
+			i.rewire(p, "${"+i.what.Name+"_publish.output.workspace}")
 		}
 	}
 	return from, ""
+}
+
+// followsHead reports whether a task is a checkout that has to read what was
+// published last.
+func (p *place) followsHead() bool { return p.isCheckout() && p.input()["as_of"] != true }
+
+// inLoopWith reports whether a task stands in a loop in which the new step stands.
+func (i *inserter) inLoopWith(p *place) bool {
+	return slices.ContainsFunc(i.at.around, func(s surrounding) bool {
+		return s.place.kind() == typeLoop && slices.ContainsFunc(p.around, func(other surrounding) bool { return other.place == s.place })
+	})
+}
+
+// end is the position of the task behind which the step goes in, or of the last task
+// inside it.
+func (i *inserter) end() int {
+	position := slices.Index(i.all, i.at)
+	for at, p := range i.all {
+		if slices.ContainsFunc(p.around, func(s surrounding) bool { return s.place == i.at }) {
+			position = max(position, at)
+		}
+	}
+	return position
 }
 
 // outermost is the outermost loop or switch around the step.
@@ -329,7 +432,7 @@ func (i *inserter) rewire(p *place, expression string) {
 
 // cleansUp reports whether a cleanup of the whole workflow stands behind the step.
 func (i *inserter) cleansUp() bool {
-	for _, p := range i.all[slices.Index(i.all, i.at)+1:] {
+	for _, p := range i.all[i.end()+1:] {
 		if p.isCleanup() && len(p.around) == 0 && p.input()["workflow_id"] == "${workflow.workflowId}" {
 			return true
 		}

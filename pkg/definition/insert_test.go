@@ -1,6 +1,7 @@
 package definition_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,9 +33,26 @@ func TestInsertSamples(t *testing.T) {
 			for i := range archive.Files {
 				part[archive.Files[i].Name] = &archive.Files[i]
 			}
-			arguments := append(strings.Fields(string(part["args"].Data)), "")
+			arguments := strings.Fields(string(part["args"].Data))
+			what := definition.Insertion{After: arguments[0], Prefix: arguments[1]}
+			for _, argument := range arguments[2:] {
+				switch name, value, named := strings.Cut(argument, "="); {
+				case !named:
+					what.Workspace = argument
+				case name == "name":
+					what.Name = value
+				case name == "source":
+					what.Source = value
+				case name == "checkout":
+					what.Checkout = value
+				case name == "guardrails":
+					what.Guardrails = json.RawMessage(value)
+				default:
+					t.Fatalf("the argument %s", argument)
+				}
+			}
 			in := part["in.json"].Data
-			got, notes, err := definition.Insert("in.json", in, definition.Insertion{After: arguments[0], Prefix: arguments[1], Workspace: arguments[2]})
+			got, notes, err := definition.Insert("in.json", in, what)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,12 +128,12 @@ func TestInsertRefuses(t *testing.T) {
 		"no such task":       {workflow(a), "b", "p/", "w.json has no task with the reference name b"},
 		"no workflow":        {`{"name":"t","retryCount":1}`, "t", "p/", "w.json has no task with the reference name t"},
 		"twice":              {`[` + workflow(a) + `,` + workflow(a) + `]`, "a", "p/", "w.json has more than one task with the reference name a"},
-		"broken":             {`{"name":`, "a", "p/", "w.json:1:8: unexpected end of JSON input"},
+		"broken":             {`{"name":`, "a", "p/", "w.json:1:9: the file ends in the middle of a value; expected a closing quote, bracket or brace"},
 		"prefix":             {workflow(a), "a", "/p", `prefix: "/p" begins with a slash; write it as "p"`},
 		"hooks":              {workflow(a), "a", "_lakefs_actions/", "prefix: _lakefs_actions/ holds the repository's hooks and belongs to no step; choose another prefix"},
-		"already there":      {workflow(a + `,{"name":"perago_stage","taskReferenceName":"a_stage"}`), "a", "p/", "w.json has a task a_stage already; is the step in it?"},
-		"a task of perago's": {workflow(`{"name":"perago_publish","taskReferenceName":"p"}`), "p", "p/", "p is a task of perago's; name the task of yours that writes the files"},
-		"a join":             {workflow(`{"name":"j","taskReferenceName":"j","type":"JOIN"}`), "j", "p/", "j is a JOIN, which writes no files; name the task that writes them"},
+		"already there":      {workflow(a + `,{"name":"perago_stage","taskReferenceName":"a_stage"}`), "a", "p/", "w.json has a task a_stage already; is the step in it? If it is another step, give --name"},
+		"a task of perago's": {workflow(`{"name":"perago_publish","taskReferenceName":"p"}`), "p", "p/", "p is a task of perago's; name the task of yours that writes the files, or give --source and --name to put the step in here"},
+		"a join":             {workflow(`{"name":"j","taskReferenceName":"j","type":"JOIN"}`), "j", "p/", "j is a JOIN, which writes no files; give --source with what the step publishes, such as ${TASK.output.directory}"},
 		"a second writer": {workflow(`{"name":"f","taskReferenceName":"f","type":"FORK_JOIN","forkTasks":[[` + a + `],[
 			{"name":"perago_stage","taskReferenceName":"s","inputParameters":{"workspace":"${workflow.input.workspace}","prefix":"q/","source":{"import":"s3://b/q/"}}},
 			{"name":"perago_publish","taskReferenceName":"p","inputParameters":{"workspace":"${s.output.workspace}","staged":"${s.output.staged}"}}]]}`), "a", "p/",

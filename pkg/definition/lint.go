@@ -21,11 +21,13 @@ const (
 	RuleStepCleanup     Rule = "step-cleanup"
 	RuleWiring          Rule = "wiring"
 	RuleInput           Rule = "input"
+	RuleNames           Rule = "names"
 	RuleChain           Rule = "workspace-chain"
 	RuleParallelWriters Rule = "parallel-writers"
 	RuleEveryWay        Rule = "every-way"
 	RuleOptional        Rule = "optional"
 	RuleWideningPrefix  Rule = "widening-prefix"
+	RuleNestedPrefixes  Rule = "nested-prefixes"
 	RuleSharedDirectory Rule = "shared-directory"
 	RuleFailureWorkflow Rule = "failure-workflow"
 	RuleDomain          Rule = "domain"
@@ -52,14 +54,16 @@ func Rules() []RuleInfo {
 		{Rule: RuleStepCleanup, About: "each step is cleaned up, after it or once for the workflow"},
 		{Rule: RuleWiring, About: "publish and cleanup take workspace and staged from one stage task, which stands before them"},
 		{Rule: RuleInput, About: "the inputs of perago's tasks have the fields that they must and may have"},
-		{Rule: RuleChain, About: "a step starts from what the step before it published to the same branch"},
+		{Rule: RuleNames, About: "an expression names a declared input, a variable that is set, or a task that stands before"},
+		{Rule: RuleChain, About: "a step, and a checkout without as_of, starts from what the step before it published to the same branch"},
 		{Rule: RuleParallelWriters, About: "no two branches of a fork publish to one branch"},
 		{Rule: RuleEveryWay, About: "there are not more ways through the workflow than the two rules before this one look at"},
-		{Rule: RuleOptional, About: "stage and publish are not optional, cleanup is"},
+		{Rule: RuleOptional, About: "checkout, stage and publish are not optional or permissive, cleanup is optional"},
 		{Rule: RuleWideningPrefix, About: "a prefix or a source that an empty expression would widen has the guardrail max_removed"},
-		{Rule: RuleSharedDirectory, About: "source.directory is of one attempt of the task that writes it"},
+		{Rule: RuleNestedPrefixes, About: "no step owns a part of what another step of the workflow owns"},
+		{Rule: RuleSharedDirectory, About: "source is of one attempt of the task that writes it"},
 		{Rule: RuleFailureWorkflow, About: "the workflow has a failure workflow, and that one cleans up"},
-		{Rule: RuleDomain, About: "taskToDomain with * does not take perago's tasks along"},
+		{Rule: RuleDomain, About: "taskToDomain with * does not take perago's tasks along, and gives stage and checkout one domain"},
 		{Rule: RuleNestedLoops, About: "no loop stands inside a loop"},
 		{Rule: RuleBudget, About: "the publish budget is whole and covers a merge, and stands in the TaskDef alone"},
 		{Rule: RuleTimeout, About: "the timeouts of perago's TaskDefs delay a workflow and do not end it"},
@@ -192,13 +196,14 @@ func (l *linter) lint(d Definition) {
 	}
 	tasks := everyTask(d.taskList())
 	l.steps(tasks)
-	for _, t := range tasks {
+	for i, t := range tasks {
 		l.input(t)
 		l.optional(t)
 		l.widening(t)
-		l.directory(t)
+		l.directory(t, tasks[:i])
 		l.inlineDefinition(t)
 	}
+	l.names(d)
 	l.chain(d)
 	l.dynamicForks(tasks)
 	l.failureWorkflow(d, tasks)
@@ -318,7 +323,10 @@ func (l *linter) input(t task) {
 			path = join(at, terminal.Field)
 		}
 		what, do, ok := strings.Cut(terminal.Sentence, "; ")
-		if !ok {
+		switch {
+		case what == "is missing or null":
+			what, do = "is missing", "add it; docs/tasks.md has the fields"
+		case !ok:
 			do = "see docs/tasks.md for the fields"
 		}
 		l.found(RuleInput, path, what, do)
@@ -391,10 +399,21 @@ func (l *linter) resolved(t task) json.RawMessage {
 
 func (l *linter) optional(t task) {
 	optional, at := t.value["optional"] == true, join(t.path, "optional")
+	// Conductor 3.16 and newer go on behind a permissive task that failed, too.
+	for _, field := range []string{"optional", "permissive"} {
+		if t.value[field] != true {
+			continue
+		}
+		switch {
+		case t.isStage(), t.isPublish():
+			l.found(RuleOptional, join(t.path, field), fmt.Sprintf("%s is %s: when it fails the workflow goes on as if its files were published", t.reference(), field),
+				"remove "+field)
+		case t.isCheckout():
+			l.found(RuleOptional, join(t.path, field), fmt.Sprintf("%s is %s: when it fails the next task runs without its files", t.reference(), field),
+				"remove "+field)
+		}
+	}
 	switch {
-	case optional && t.isStage(), optional && t.isPublish():
-		l.found(RuleOptional, at, fmt.Sprintf("%s is optional: when it fails the workflow goes on as if its files were published", t.reference()),
-			"remove optional")
 	case !optional && t.isCleanup():
 		l.found(RuleOptional, at, fmt.Sprintf("%s is not optional: when no worker takes it in time the workflow fails", t.reference()),
 			`add "optional": true`)
@@ -470,19 +489,24 @@ func neverEmpty(e string) bool {
 	return inner == "workflow.workflowId" || reference != "workflow" && field == "taskId"
 }
 
-// directory wants a directory that only one attempt of a task wrote into.
-func (l *linter) directory(t task) {
+// directory wants a source that only one attempt of a task wrote into. An import of
+// what no task of the workflow writes has no attempts.
+func (l *linter) directory(t task, before []task) {
 	if !t.isStage() {
 		return
 	}
 	source, _ := t.input()["source"].(map[string]any)
-	directory := text(source["directory"])
-	if directory == "" {
+	field, from := "directory", text(source["directory"])
+	do := "let the task put out a directory of its own for each attempt, <root>/<workflow id>/<task id>/, and write ${TASK.output.directory}"
+	if uri := text(source["import"]); uri != "" && slices.ContainsFunc(before, task.writesFiles) {
+		field, from = "import", uri
+		do = "let the task write below a prefix of its own for each attempt, such as s3://bucket/<workflow id>/<task id>/, return the URI, and write ${TASK.output.uri}"
+	}
+	if from == "" {
 		return
 	}
-	const do = "let the task put out a directory of its own for each attempt, <root>/<workflow id>/<task id>/, and write ${TASK.output.directory}"
-	at := join(t.path, "inputParameters.source.directory")
-	for _, m := range anyExpression.FindAllStringSubmatch(directory, -1) {
+	at := join(t.path, "inputParameters.source."+field)
+	for _, m := range anyExpression.FindAllStringSubmatch(from, -1) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(m[1]), ".")
 		switch {
 		case strings.HasPrefix(m[1], "workflow."):
@@ -494,8 +518,16 @@ func (l *linter) directory(t task) {
 			return
 		}
 	}
-	l.found(RuleSharedDirectory, at, fmt.Sprintf("%s is the same for every attempt: a second one finds what the first one left, and it is published", directory), do)
+	l.found(RuleSharedDirectory, at, fmt.Sprintf("%s is the same for every attempt: a second one finds what the first one left, and it is published", from), do)
 }
+
+// writesFiles reports whether a task may write what a step publishes.
+func (t task) writesFiles() bool {
+	return !slices.Contains(writesNothing, t.kind()) && !(t.polled() && ours(t.name()))
+}
+
+// writesNothing are the types of tasks that only steer.
+var writesNothing = []string{typeFork, typeDynamicFork, "JOIN", "EXCLUSIVE_JOIN", typeLoop, typeSwitch, typeDecision, typeSetVariable, typeTerminate, "WAIT"}
 
 func (l *linter) inlineDefinition(t task) {
 	inline, ok := t.value["taskDefinition"].(map[string]any)
@@ -536,7 +568,21 @@ func (l *linter) chain(d Definition) {
 		case !always(d.taskList(), publisher, t.reference()):
 			do = "carry the workspace in a workflow variable: a SET_VARIABLE task before, and one after each publish; perago insert writes it like that"
 		}
+		if t.isCheckout() {
+			l.found(RuleChain, at(t), fmt.Sprintf("%s downloads files from %s, but by then %s has published to the same branch, so the next task reads older files", t.reference(), from, publisher),
+				do+`; if the older files are meant, add "as_of": true`)
+			return
+		}
 		l.found(RuleChain, at(t), fmt.Sprintf("%s starts from %s, but by then %s has published to the same branch, so its publication is refused", t.reference(), from, publisher), do)
+	}
+	var all []written
+	c.writes = func(t task, origin string) {
+		if txn.IsRoot(text(t.input()["prefix"])) && t.input()["root"] != true {
+			return // the input's fault
+		}
+		if w := writtenBy(t, origin); !slices.ContainsFunc(all, func(have written) bool { return have.task.path == w.task.path && have.origin == w.origin }) {
+			all = append(all, w)
+		}
 	}
 	c.null = func(t task) {
 		if told[t.path] {
@@ -551,6 +597,7 @@ func (l *linter) chain(d Definition) {
 			"publish in one branch of the fork alone, or after the join, one step after the other")
 	}
 	c.follow(d)
+	l.nested(all)
 	if c.work.inPart {
 		l.found(RuleEveryWay, "tasks", fmt.Sprintf("there are more ways through the workflow than %s and %s look at, so they may have missed something", RuleChain, RuleParallelWriters),
 			fmt.Sprintf("put parts of it into sub-workflows, or read it by those two rules yourself and leave this one out (--without %s)", RuleEveryWay))
@@ -668,6 +715,7 @@ func (l *linter) domains(path string, v any) {
 				l.domains(join(path, key), v[key])
 				continue
 			}
+			l.domainLists(join(path, key), domains)
 			if _, all := domains["*"]; !all {
 				continue
 			}
@@ -682,6 +730,27 @@ func (l *linter) domains(path string, v any) {
 					"name your own task types one by one, or name perago's too")
 			}
 		}
+	}
+}
+
+// domainLists looks for a list of domains for a task that needs the files of one
+// host: Conductor gives the task to the next domain when the first one is busy.
+func (l *linter) domainLists(path string, domains map[string]any) {
+	for _, own := range sortedKeys(domains) {
+		list := text(domains[own])
+		name := txn.TaskType(own)
+		if !strings.Contains(list, ",") || !name.IsStage() && !name.IsCheckout() && own != "*" {
+			continue
+		}
+		if own == "*" {
+			_, stage := domains[string(txn.TypeStage)]
+			_, checkout := domains[string(txn.TypeCheckout)]
+			if stage && checkout {
+				continue
+			}
+		}
+		l.found(RuleDomain, join(path, own), fmt.Sprintf("%s lists several domains, so a stage or a checkout can run on a host that does not have the files", list),
+			"give it the one domain of the host that has the files")
 	}
 }
 

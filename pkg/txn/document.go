@@ -89,7 +89,7 @@ func absent(raw json.RawMessage) bool {
 func unresolved(s string) bool { return strings.Contains(s, "${") }
 
 func missing(path string) error {
-	return Terminalf(path, "is missing or null; check the expression that fills it in the workflow definition")
+	return Terminalf(path, "is missing or null; the workflow was started without it, or its expression names a task or an output that is not there")
 }
 
 func unresolvedExpression(path, s string) error {

@@ -215,7 +215,7 @@ type CheckoutInput struct {
 // ParseCheckoutInput reads and checks the whole input of a perago_checkout task.
 // Unknown fields are refused.
 func ParseCheckoutInput(raw json.RawMessage, allowed AllowList) (CheckoutInput, error) {
-	d, err := parseDocument("", raw, []string{"workspace", "prefix", "root", "guardrails"})
+	d, err := parseDocument("", raw, []string{"workspace", "prefix", "root", "as_of", "guardrails"})
 	if err != nil {
 		return CheckoutInput{}, err
 	}
@@ -224,6 +224,10 @@ func ParseCheckoutInput(raw json.RawMessage, allowed AllowList) (CheckoutInput, 
 		return CheckoutInput{}, err
 	}
 	if input.Prefix, err = d.prefix(); err != nil {
+		return CheckoutInput{}, err
+	}
+	// as_of tells perago lint that an older commit is meant. It changes nothing here.
+	if _, err := d.flag("as_of"); err != nil {
 		return CheckoutInput{}, err
 	}
 	if input.Guardrails, err = parseGuardrails(d); err != nil {

@@ -217,7 +217,7 @@ func FuzzStageInput(f *testing.F) {
 }
 
 func FuzzCheckoutInput(f *testing.F) {
-	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "models", "guardrails": [{"require_file": "x"}]}`))
+	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "models", "as_of": true, "guardrails": [{"require_file": "x"}]}`))
 	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "/", "root": true, "guardrails": [{"max_removed": {"count": 0}}]}`))
 	f.Add([]byte(`{"workspace": ` + workspaceText + `, "prefix": "/", "root": true, "guardrails": [{"require_glob": {"pattern": "*"}}, {"require_dir": "d"}, {"require_glob": {"pattern": "x", "min": 0, "max": 3}}]}`))
 	for _, seed := range stageSeeds {
@@ -226,7 +226,7 @@ func FuzzCheckoutInput(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		input, err := ParseCheckoutInput(raw, everything)
 		if err != nil {
-			wantFieldNamed(t, raw, err, "workspace", "prefix", "root", "guardrails")
+			wantFieldNamed(t, raw, err, "workspace", "prefix", "root", "as_of", "guardrails")
 			return
 		}
 		wantWorkspace(t, input.Workspace, everything)

@@ -140,6 +140,12 @@ func TestParseCheckoutInput(t *testing.T) {
 	if diff := cmp.Diff(want, input); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	// as_of is for lint.
+	for _, asOf := range []bool{true, false} {
+		if got, err := ParseCheckoutInput(edit(t, document, map[string]any{"as_of": asOf}), everything); err != nil || !cmp.Equal(want, got) {
+			t.Errorf("as_of %v: %+v, %v", asOf, got, err)
+		}
+	}
 	for _, c := range []struct {
 		name            string
 		changes         map[string]any
@@ -152,6 +158,7 @@ func TestParseCheckoutInput(t *testing.T) {
 		{"prefix that climbs", map[string]any{"prefix": "a/../b"}, "prefix", "has a segment .."},
 		{"the hooks", map[string]any{"prefix": "_lakefs_actions"}, "prefix", "hooks"},
 		{"unknown field", map[string]any{"source": "x"}, "source", "is not a field of this task"},
+		{"text for as_of", map[string]any{"as_of": "yes"}, "as_of", "must be true or false"},
 		{"null guardrails", map[string]any{"guardrails": nil}, "guardrails", "missing or null"},
 		{"a bound on removals", map[string]any{"guardrails": []any{map[string]any{"max_removed": map[string]any{"count": 1}}}}, "guardrails[0].max_removed", "removes nothing"},
 	} {
