@@ -205,13 +205,23 @@ func FuzzInsert(f *testing.F) {
 		for _, one := range archive.Files {
 			part[one.Name] = string(one.Data)
 		}
-		arguments := append(strings.Fields(part["args"]), "")
-		f.Add([]byte(part["in.json"]), arguments[0], arguments[1], arguments[2])
+		arguments := strings.Fields(part["args"])
+		given := map[string]string{}
+		for _, argument := range arguments[2:] {
+			name, value, named := strings.Cut(argument, "=")
+			if !named {
+				name, value = "workspace", argument
+			}
+			given[name] = value
+		}
+		f.Add([]byte(part["in.json"]), arguments[0], arguments[1], given["workspace"], given["name"], given["source"], given["checkout"], false)
 	}
-	f.Add([]byte(`{"name":"w","tasks":[{"taskReferenceName":""}]}`), "", "", "")
-	f.Add([]byte(`{"tasks":[{}],"name":"w","tasks":[{"taskReferenceName":"a"}]}`), "a", "/", "")
-	f.Fuzz(func(t *testing.T, text []byte, after, prefix, workspace string) {
-		what := Insertion{After: after, Prefix: prefix, Workspace: workspace}
+	f.Add([]byte(`{"name":"w","tasks":[{"taskReferenceName":""}]}`), "", "", "", "", "", "", true)
+	f.Add([]byte(`{"tasks":[{}],"name":"w","tasks":[{"taskReferenceName":"a"}]}`), "a", "/", "", "", "", "", true)
+	f.Add([]byte(`{"name":"w","inputParameters":["a",{"b":1}],"inputParameters":["c"],"tasks":[{"taskReferenceName":"a"}]}`), "a", "p", "${workflow.input.x[0].y}", "b", "", "q", false)
+	f.Add([]byte(`{"name":"w","tasks":[{"taskReferenceName":"a","type":"JOIN"}]}`), "a", "data/null", "", "", "${workflow.input.d}", "", false)
+	f.Fuzz(func(t *testing.T, text []byte, after, prefix, workspace, name, source, checkout string, root bool) {
+		what := Insertion{After: after, Prefix: prefix, Workspace: workspace, Name: name, Source: source, Checkout: checkout, Root: root}
 		edited, notes, err := Insert("w.json", text, what)
 		if err != nil {
 			if strings.Contains(err.Error(), "the edited workflow is broken") {
@@ -241,15 +251,18 @@ func FuzzInsert(f *testing.F) {
 			}
 			return all
 		}
+		if name == "" {
+			name = after
+		}
 		before, now := references(text), references(edited)
 		added := slices.DeleteFunc(slices.Clone(now), func(reference string) bool { return slices.Contains(before, reference) })
 		rest := slices.DeleteFunc(slices.Clone(now), func(reference string) bool { return slices.Contains(added, reference) })
-		if !slices.Equal(rest, before) || len(added) < 2 || !slices.Contains(added, after+"_stage") || !slices.Contains(added, after+"_publish") {
+		if !slices.Equal(rest, before) || len(added) < 2 || !slices.Contains(added, name+"_stage") || !slices.Contains(added, name+"_publish") {
 			t.Fatalf("the tasks were %q and are %q", before, now)
 		}
 		for _, reference := range added {
-			suffix, ok := strings.CutPrefix(reference, after)
-			if !ok || !slices.Contains([]string{"_stage", "_publish", "_cleanup", "_remember", "_begin"}, suffix) {
+			suffix, ok := strings.CutPrefix(reference, name)
+			if !ok || !slices.Contains([]string{"_checkout", "_stage", "_publish", "_cleanup", "_remember", "_begin"}, suffix) {
 				t.Fatalf("added %q", reference)
 			}
 		}

@@ -72,7 +72,7 @@ func TestParseStageInput(t *testing.T) {
 		field, sentence string
 	}{
 		{"no workspace", map[string]any{"workspace": deleted}, "workspace", "missing or null"},
-		{"null workspace", map[string]any{"workspace": nil}, "workspace", "missing or null"},
+		{"null workspace", map[string]any{"workspace": nil}, "workspace", "missing or null; the workflow was started without it, or its expression names a task or an output that is not there"},
 		{"unresolved workspace", map[string]any{"workspace": "${train_publish.output.workspace}"}, "workspace", "unresolved expression"},
 		{"workspace is a list", map[string]any{"workspace": []int{1}}, "workspace", "must be a JSON object"},
 		{"no repository", map[string]any{"workspace.repository": deleted}, "workspace.repository", "missing or null"},
