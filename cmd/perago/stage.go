@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -155,6 +156,7 @@ func (e *environment) runStage(ctx context.Context, directory, address string, o
 		NewExecutionID: worker.NewExecutionID,
 	}
 	result, err := stager.ByHand(ctx, hand, e.bars())
+	defer result.Close()
 	if err != nil {
 		err = e.undo(ctx, lake, result.Staged, sentenceOf(err, directory))
 	}
@@ -162,7 +164,11 @@ func (e *environment) runStage(ctx context.Context, directory, address string, o
 	if err != nil && !errors.As(err, &violated) {
 		return err
 	}
-	if printed := e.printStage(newStageReport(hand, result)); printed != nil {
+	report, failed := newStageReport(hand, result)
+	if failed != nil {
+		return failed
+	}
+	if printed := e.printStage(report); printed != nil {
 		return printed
 	}
 	return err
@@ -244,7 +250,7 @@ func (e *environment) undo(ctx context.Context, lake *lakefs.Client, staged txn.
 	return fmt.Errorf("%w; the branch %s is left behind, delete it by hand: %w", err, staged.StagingBranch, failed)
 }
 
-func newStageReport(hand stage.Hand, result stage.ByHand) stageReport {
+func newStageReport(hand stage.Hand, result stage.ByHand) (stageReport, error) {
 	staged := result.Staged
 	report := stageReport{
 		Repository: staged.Repository, Branch: staged.Branch, Ref: staged.InputRef, Prefix: staged.Prefix.String(),
@@ -253,20 +259,26 @@ func newStageReport(hand stage.Hand, result stage.ByHand) stageReport {
 		Bytes: result.Plan.Bytes, Violations: append([]projection.Violation{}, result.Violations...),
 	}
 	if !hand.DryRun {
-		return report
+		return report, nil
 	}
 	for _, list := range []struct {
 		change  string
-		entries []projection.Entry
-	}{{"added", result.Plan.Added}, {"changed", result.Plan.Changed}} {
-		for _, entry := range list.entries {
+		entries iter.Seq2[projection.Entry, error]
+	}{{"added", result.Plan.AddedFiles()}, {"changed", result.Plan.ChangedFiles()}} {
+		for entry, err := range list.entries {
+			if err != nil {
+				return report, err
+			}
 			report.Changes = append(report.Changes, stageChange{list.change, staged.Prefix.Key(entry.Path), entry.Size})
 		}
 	}
-	for _, key := range result.Plan.Removed {
+	for key, err := range result.Plan.RemovedKeys() {
+		if err != nil {
+			return report, err
+		}
 		report.Changes = append(report.Changes, stageChange{Change: "removed", Path: key})
 	}
-	return report
+	return report, nil
 }
 
 func (e *environment) printStage(report stageReport) error {

@@ -147,15 +147,15 @@ func TestStageStaysInItsDirectory(t *testing.T) {
 		// Planted meanwhile.
 		{name: "a file becomes a link after the listing began", during: linked(at("outside", "task", "a"), "task", "a"), sentence: `"a"`},
 		{name: "a file becomes a link at the first upload", uploading: linked(at("outside", "task", "f", "b"), "task", "f", "b"), sentence: "f/b"},
-		{name: "a directory becomes a link at the first upload", uploading: linked(at("outside", "task", "f"), "task", "f"), sentence: "changed while it was read"},
-		{name: "a directory becomes a link to another workflow's at the first upload", uploading: linked(text("../../"+string(neighbor)+"/task/f"), "task", "f"), sentence: "changed while it was read"},
-		{name: "the step's directory becomes a link at the first upload", uploading: linked(at("outside", "task"), "task"), sentence: "changed while it was read"},
+		{name: "a directory becomes a link at the first upload", uploading: linked(at("outside", "task", "f"), "task", "f"), sentence: "changed while it was staged"},
+		{name: "a directory becomes a link to another workflow's at the first upload", uploading: linked(text("../../"+string(neighbor)+"/task/f"), "task", "f"), sentence: "changed while it was staged"},
+		{name: "the step's directory becomes a link at the first upload", uploading: linked(at("outside", "task"), "task"), sentence: "changed while it was staged"},
 		{name: "the step's directory becomes another one at the first upload", uploading: func(w *world) {
 			if err := errors.Join(os.Rename(w.own("task"), w.own("kept")), os.Rename(w.own("other"), w.own("task"))); err != nil {
 				w.t.Error(err)
 			}
-		}, sentence: "changed while it was read"},
-		{name: "the workflow's directory becomes a link at the first upload", uploading: linked(text(string(neighbor))), sentence: "changed while it was read"},
+		}, sentence: "changed while it was staged"},
+		{name: "the workflow's directory becomes a link at the first upload", uploading: linked(text(string(neighbor))), sentence: "changed while it was staged"},
 		{name: "a file becomes a hard link at the first upload", uploading: func(w *world) {
 			if err := errors.Join(os.Remove(w.own("task", "f", "b")), os.Link(w.own("other", "f", "b"), w.own("task", "f", "b"))); err != nil {
 				w.t.Error(err)

@@ -1,13 +1,13 @@
 package checkout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"os"
-	"sync"
 	"sync/atomic"
 
 	"perago/pkg/projection"
@@ -100,13 +100,15 @@ func (d *Downloader) Run(ctx context.Context, task txn.Task, attempt Attempt) (R
 // run lists, asks the guardrails, and downloads.
 func (e *execution) run(ctx context.Context) (Result, error) {
 	end := e.attempt.Phase("list")
-	objects, err := e.list(ctx)
+	listed, err := e.list(ctx)
 	end()
 	if err != nil {
 		return Result{}, err
 	}
-	violations, err := e.guardrails.Check(ctx, paths(objects))
-	if err != nil {
+	defer listed.objects.Close()
+	var failed error
+	violations, err := e.guardrails.Check(ctx, listed.paths(&failed))
+	if err = cmp.Or(failed, err); err != nil {
 		return Result{}, err
 	}
 	if len(violations) > 0 {
@@ -116,7 +118,7 @@ func (e *execution) run(ctx context.Context) (Result, error) {
 	}
 
 	end = e.attempt.Phase("download")
-	err = e.download(ctx, objects)
+	err = e.download(ctx, listed)
 	end()
 	if err == nil {
 		err = e.attempt.Current(ctx)
@@ -126,7 +128,9 @@ func (e *execution) run(ctx context.Context) (Result, error) {
 	}
 	return Result{
 		Workspace: e.input.Workspace,
-		Checkout:  Checkout{Directory: e.destination.path(), Objects: len(objects), Bytes: size(objects), ComparedBySize: e.bySize.Load()},
+		Checkout: Checkout{
+			Directory: e.destination.path(), Objects: listed.objects.Len(), Bytes: listed.bytes, ComparedBySize: e.bySize.Load(),
+		},
 	}, nil
 }
 
@@ -144,18 +148,14 @@ type execution struct {
 	bySize atomic.Int64
 }
 
-// contents are the paths that an execution itself has made in its directory, in the
-// order in which it made them.
+// contents are what an execution itself has made in its directory.
 type contents struct {
-	directories []string
-	mu          sync.Mutex
-	files       []string
-}
-
-func (c *contents) file(path string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.files = append(c.files, path)
+	// of are the objects that it downloads.
+	of *listing
+	// directories is how many directories were made, in the order of the objects.
+	directories int
+	// files says of each object whether its file was made.
+	files []bool
 }
 
 // destination is the directory that is filled. It is nobody else's.

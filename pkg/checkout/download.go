@@ -1,12 +1,14 @@
 package checkout
 
 import (
+	"cmp"
 	"context"
 	"crypto/md5"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strings"
 
@@ -18,33 +20,38 @@ import (
 
 // download makes the directory and all files in it. The first failure cancels
 // the rest.
-func (e *execution) download(ctx context.Context, objects []object) error {
+func (e *execution) download(ctx context.Context, objects *listing) error {
 	directory, err := e.destination.create()
 	if err != nil {
 		return err
 	}
 	defer directory.Close()
-	if err := e.makeDirectories(ctx, directory, objects); err != nil {
-		return err
-	}
-	e.downloaded = e.attempt.Expect(len(objects), size(objects))
+	e.made = contents{of: objects, files: make([]bool, objects.objects.Len())}
+	e.downloaded = e.attempt.Expect(objects.objects.Len(), objects.bytes)
 	downloads, downloading := errgroup.WithContext(ctx)
 	downloads.SetLimit(max(e.Concurrency, 1))
-	for _, one := range objects {
-		if downloading.Err() != nil {
+	i, before := 0, ""
+	var failed error
+	for one, err := range objects.all() {
+		if failed = err; failed != nil || downloading.Err() != nil {
 			break
 		}
+		if failed = e.makeDirectories(directory, before, one); failed != nil {
+			break
+		}
+		made := &e.made.files[i]
 		downloads.Go(func() error {
-			if err := e.downloadOne(downloading, directory, one); err != nil {
+			if err := e.downloadOne(downloading, directory, one, made); err != nil {
 				return fmt.Errorf("download %s: %w", one.Path, err)
 			}
 			return nil
 		})
+		i, before = i+1, one.local
 	}
 	if err := downloads.Wait(); err != nil {
 		return err
 	}
-	return ctx.Err()
+	return cmp.Or(failed, context.Cause(ctx))
 }
 
 // discard removes what an execution could not complete, because a disk that is
@@ -57,26 +64,29 @@ func (e *execution) discard(err error) error {
 	return err
 }
 
-// makeDirectories makes every directory that holds a file, outermost first: in
-// byte order the files below one directory stand together.
-func (e *execution) makeDirectories(ctx context.Context, directory *os.Root, objects []object) error {
-	before := ""
-	for _, one := range objects {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+// makeDirectories makes the directories of a file that are not those of the file
+// before it, outermost first.
+func (e *execution) makeDirectories(root *os.Root, before string, one object) error {
+	for directory := range newDirectories(before, one.local) {
+		if err := root.Mkdir(directory, 0o777); err != nil {
+			return fmt.Errorf("make the directory of %s: %w", one.Path, err)
 		}
-		for i := range len(one.local) {
-			if one.local[i] != '/' || strings.HasPrefix(before, one.local[:i+1]) {
-				continue
-			}
-			if err := directory.Mkdir(one.local[:i], 0o777); err != nil {
-				return fmt.Errorf("make the directory of %s: %w", one.Path, err)
-			}
-			e.made.directories = append(e.made.directories, one.local[:i])
-		}
-		before = one.local
+		e.made.directories++
 	}
 	return nil
+}
+
+// newDirectories gives the directories of a path that are not those of the path
+// before it, outermost first. In byte order the files below one directory stand
+// together, so each directory comes once.
+func newDirectories(before, path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range len(path) {
+			if path[i] == '/' && !strings.HasPrefix(before, path[:i+1]) && !yield(path[:i]) {
+				return
+			}
+		}
+	}
 }
 
 // mostTries bounds how often one object is read from its beginning because its
@@ -85,12 +95,12 @@ const mostTries = 3
 
 // downloadOne makes one file, exclusively: where the file system takes two names
 // for one, the second is a failure and not a replacement.
-func (e *execution) downloadOne(ctx context.Context, directory *os.Root, one object) error {
+func (e *execution) downloadOne(ctx context.Context, directory *os.Root, one object, made *bool) error {
 	file, err := directory.OpenFile(one.local, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	e.made.file(one.local)
+	*made = true
 	before := ""
 	for try := 1; ; try++ {
 		var sum string

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 
 	"perago/pkg/projection"
 	"perago/pkg/txn"
@@ -114,13 +114,54 @@ func (d *newDirectory) discard(made *contents) error {
 		return err
 	}
 	defer root.Close()
-	for _, list := range [][]string{made.files, made.directories} {
-		for _, path := range slices.Backward(list) {
-			err = errors.Join(err, root.Remove(path))
-		}
-	}
+	err = made.remove(root)
 	if d.made && err == nil {
 		err = os.Remove(d.at)
 	}
 	return err
+}
+
+// mostErrors bounds the errors of a removal that are kept.
+const mostErrors = 5
+
+// remove removes what was made: each file, and each directory after all that was made
+// below it. What somebody else put there keeps its directories.
+func (c *contents) remove(root *os.Root) error {
+	if c.of == nil {
+		return nil
+	}
+	var failures []error
+	remove := func(path string) {
+		if err := root.Remove(path); err != nil && len(failures) < mostErrors {
+			failures = append(failures, err)
+		}
+	}
+	// open are the made directories that the next file may still be in.
+	var open []string
+	leave := func(next string) {
+		for len(open) > 0 && !strings.HasPrefix(next, open[len(open)-1]+"/") {
+			remove(open[len(open)-1])
+			open = open[:len(open)-1]
+		}
+	}
+	i, directories, before := 0, 0, ""
+	for one, err := range c.of.all() {
+		if err != nil {
+			return err
+		}
+		leave(one.local)
+		for directory := range newDirectories(before, one.local) {
+			if directories == c.directories {
+				break
+			}
+			directories++
+			open = append(open, directory)
+		}
+		if c.files[i] {
+			remove(one.local)
+		}
+		i, before = i+1, one.local
+	}
+	leave("")
+	return errors.Join(failures...)
 }

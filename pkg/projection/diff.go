@@ -4,40 +4,78 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"perago/pkg/spool"
 	"perago/pkg/txn"
 )
 
-// Plan is what turns a lakeFS tree into one whose projection is a local tree.
-// All lists are in byte order.
+// Plan is what turns a lakeFS tree into one whose projection is a local tree. It
+// reads the local tree, which must stay open as long as the plan is used.
 type Plan struct {
-	// Added are files with no object; Changed have an object of other content, or
-	// one whose content cannot be compared.
-	Added   []Entry
-	Changed []Entry
-	// Removed are objects with no file: whole object keys, prefix included,
-	// because a key need not be a path (data//x, or data/ itself).
-	Removed []string
+	// Added counts the files with no object; Changed those with an object of other
+	// content, or with one whose content cannot be compared.
+	Added, Changed int
+	// Removed counts the objects with no file.
+	Removed int
 	// Unchanged counts the files whose object has the same content.
 	Unchanged int
-	// Bytes is the size of Added and Changed together.
+	// Bytes is the size of the added and changed files together.
 	Bytes int64
+
+	local *Tree
+	// states is a byte for each file of local. It is the only part of a plan that
+	// grows in memory with the number of files.
+	states  []state
+	removed *spool.List
 }
 
 // Empty reports whether the plan changes nothing.
-func (p Plan) Empty() bool { return len(p.Added) == 0 && len(p.Changed) == 0 && len(p.Removed) == 0 }
+func (p Plan) Empty() bool { return p.Added == 0 && p.Changed == 0 && p.Removed == 0 }
 
-// Uploads gives the entries to upload: the added ones, then the changed ones.
-func (p Plan) Uploads() iter.Seq[Entry] {
-	return func(yield func(Entry) bool) {
-		for _, list := range [][]Entry{p.Added, p.Changed} {
-			for _, entry := range list {
-				if !yield(entry) {
+// Close gives the temporary file back in which the removed keys are. The local tree
+// stays open.
+func (p Plan) Close() error { return p.removed.Close() }
+
+// Uploads gives the files to upload, in byte order.
+func (p Plan) Uploads() iter.Seq2[Entry, error] { return p.of(added, changed) }
+
+// AddedFiles gives the added files, in byte order.
+func (p Plan) AddedFiles() iter.Seq2[Entry, error] { return p.of(added) }
+
+// ChangedFiles gives the changed files, in byte order.
+func (p Plan) ChangedFiles() iter.Seq2[Entry, error] { return p.of(changed) }
+
+func (p Plan) of(wanted ...state) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if p.local == nil {
+			return
+		}
+		i := 0
+		for entry, err := range p.local.All() {
+			if err != nil || slices.Contains(wanted, p.states[i]) {
+				if !yield(entry, err) || err != nil {
 					return
 				}
+			}
+			i++
+		}
+	}
+}
+
+// RemovedKeys gives the keys of the removed objects, in byte order: whole object keys,
+// prefix included, because a key need not be a path (data//x, or data/ itself).
+func (p Plan) RemovedKeys() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if p.removed == nil {
+			return
+		}
+		for record, err := range p.removed.All() {
+			if !yield(record.Key, err) || err != nil {
+				return
 			}
 		}
 	}
@@ -66,7 +104,7 @@ func Objects(objects []txn.Object) iter.Seq2[txn.Object, error] {
 // The repository's hooks are in no projection: under a root prefix their objects
 // are left alone, and a local file there is an *UnrepresentableError, since it
 // could not be published. So is a path whose object key lakeFS refuses.
-func Diff(ctx context.Context, prefix txn.Prefix, local []Entry, remote iter.Seq2[txn.Object, error], hash HashFunc, concurrency int) (Plan, error) {
+func Diff(ctx context.Context, prefix txn.Prefix, local *Tree, remote iter.Seq2[txn.Object, error], hash HashFunc, concurrency int) (_ Plan, err error) {
 	if err := checkLocal(prefix, local); err != nil {
 		return Plan{}, err
 	}
@@ -75,18 +113,23 @@ func Diff(ctx context.Context, prefix txn.Prefix, local []Entry, remote iter.Seq
 	hashes, hashing := errgroup.WithContext(ctx)
 	hashes.SetLimit(max(concurrency, 1))
 
-	plan, states := Plan{}, make([]state, len(local))
+	plan := Plan{local: local, states: make([]state, local.Len()), removed: &spool.List{}}
+	defer func() {
+		if err != nil {
+			plan.Close()
+		}
+	}()
 	listErr := join(hashing, prefix, local, remote,
-		func(key string) { plan.Removed = append(plan.Removed, key) },
-		func(i int, object txn.Object) {
-			states[i] = changed
-			if local[i].Size != object.Size || !IsMD5(object.Checksum) {
+		func(key string) error { return plan.removed.Append(key, nil) },
+		func(i int, entry Entry, object txn.Object) {
+			plan.states[i] = changed
+			if entry.Size != object.Size || !IsMD5(object.Checksum) {
 				return
 			}
 			hashes.Go(func() error {
-				sum, err := hash(hashing, local[i])
+				sum, err := hash(hashing, entry)
 				if err == nil && sum == object.Checksum {
-					states[i] = unchanged
+					plan.states[i] = unchanged
 				}
 				return err
 			})
@@ -104,17 +147,23 @@ func Diff(ctx context.Context, prefix txn.Prefix, local []Entry, remote iter.Seq
 	if listErr != nil {
 		return Plan{}, listErr
 	}
-	for i, entry := range local {
-		switch states[i] {
+	plan.Removed = plan.removed.Len()
+	i := 0
+	for entry, err := range local.All() {
+		if err != nil {
+			return Plan{}, err
+		}
+		switch plan.states[i] {
 		case added:
-			plan.Added = append(plan.Added, entry)
+			plan.Added++
+			plan.Bytes += entry.Size
 		case changed:
-			plan.Changed = append(plan.Changed, entry)
+			plan.Changed++
+			plan.Bytes += entry.Size
 		case unchanged:
 			plan.Unchanged++
-			continue
 		}
-		plan.Bytes += entry.Size
+		i++
 	}
 	return plan, nil
 }
@@ -130,8 +179,11 @@ const (
 
 // join walks both sorted lists once: gone is called for each object without a
 // file, pair for each file with an object.
-func join(ctx context.Context, prefix txn.Prefix, local []Entry, remote iter.Seq2[txn.Object, error], gone func(key string), pair func(int, txn.Object)) error {
-	next, last, first := 0, "", true
+func join(ctx context.Context, prefix txn.Prefix, local *Tree, remote iter.Seq2[txn.Object, error], gone func(key string) error, pair func(int, Entry, txn.Object)) error {
+	next, stop := iter.Pull2(local.All())
+	defer stop()
+	entry, failed, more := next()
+	i, last, first := 0, "", true
 	for object, err := range remote {
 		if err != nil {
 			return err
@@ -152,32 +204,46 @@ func join(ctx context.Context, prefix txn.Prefix, local []Entry, remote iter.Seq
 		if !prefix.Contains(object.Path) {
 			continue
 		}
-		for next < len(local) && local[next].Path < path {
-			next++
+		for more && failed == nil && entry.Path < path {
+			entry, failed, more = next()
+			i++
 		}
-		if next < len(local) && local[next].Path == path {
-			pair(next, object)
-			continue
+		switch {
+		case failed != nil:
+			return failed
+		case more && entry.Path == path:
+			pair(i, entry, object)
+		default:
+			if err := gone(object.Path); err != nil {
+				return err
+			}
 		}
-		gone(object.Path)
 	}
 	return ctx.Err()
 }
 
 // checkLocal refuses what cannot be published under this prefix, before anything
 // is read from lakeFS.
-func checkLocal(prefix txn.Prefix, local []Entry) error {
-	for i, entry := range local {
+func checkLocal(prefix txn.Prefix, local *Tree) error {
+	last, first := "", true
+	for entry, err := range local.All() {
+		if err != nil {
+			return err
+		}
 		key := prefix.Key(entry.Path)
 		switch {
-		case i > 0 && entry.Path <= local[i-1].Path:
-			return fmt.Errorf("the local tree is not in order: %q comes after %q", entry.Path, local[i-1].Path)
+		case !first && entry.Path == last:
+			// A system may list a name twice when the directory changes meanwhile.
+			return &ChangedError{Path: entry.Path, Detail: "was listed twice"}
+		case !first && entry.Path < last:
+			return fmt.Errorf("the local tree is not in order: %q comes after %q", entry.Path, last)
 		case !prefix.Contains(key):
 			return &UnrepresentableError{Path: entry.Path, Reason: "would be one of the repository's hooks (" + txn.ActionsPrefix + "), which belong to no step; take it out of the directory or publish below a prefix"}
 		}
 		if err := txn.CheckKey(key); err != nil {
 			return &UnrepresentableError{Path: entry.Path, Reason: "cannot be an object key: " + err.Error()}
 		}
+		first, last = false, entry.Path
 	}
 	return nil
 }

@@ -127,20 +127,20 @@ func TestDiff(t *testing.T) {
 				hashed.Add(1)
 				return testReader(t, root, "w").Hash(ctx, entry)
 			}
-			plan, err := Diff(t.Context(), c.prefix, scan(t, root, "w"), Objects(c.remote), hash, 2)
+			plan, err := Diff(t.Context(), c.prefix, scanned(t, root, "w"), Objects(c.remote), hash, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if hashed.Load() != c.hashed {
 				t.Errorf("%d files were hashed, want %d", hashed.Load(), c.hashed)
 			}
-			if diff := gocmp.Diff(c.want, summarise(plan)); diff != "" {
+			if diff := gocmp.Diff(c.want, summarise(t, plan)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
 			if empty := len(c.want.Added)+len(c.want.Changed)+len(c.want.Removed) == 0; plan.Empty() != empty {
 				t.Errorf("Empty() is %v", plan.Empty())
 			}
-			if got, want := paths(slices.Collect(plan.Uploads())), slices.Concat(c.want.Added, c.want.Changed); !slices.Equal(got, want) {
+			if got, want := paths(taken(t, plan.Uploads())), slices.Sorted(slices.Values(slices.Concat(c.want.Added, c.want.Changed))); !slices.Equal(got, want) {
 				t.Errorf("Uploads() are %q, want %q", got, want)
 			}
 		})
@@ -164,7 +164,7 @@ func TestDiffRefusesWhatCannotBePublished(t *testing.T) {
 			mkdir(t, filepath.Join(base, "d"))
 			write(t, filepath.Join(base, "d", c.file), "1")
 			never := func(func(txn.Object, error) bool) { t.Error("the listing was read") }
-			_, err := Diff(t.Context(), c.prefix, scan(t, root, "d"), never, testReader(t, root, "d").Hash, 2)
+			_, err := Diff(t.Context(), c.prefix, scanned(t, root, "d"), never, testReader(t, root, "d").Hash, 2)
 			var refused *UnrepresentableError
 			if !errors.As(err, &refused) || refused.Path != c.file || !isTerminal(err) {
 				t.Fatalf("got %v", err)
@@ -175,7 +175,7 @@ func TestDiffRefusesWhatCannotBePublished(t *testing.T) {
 		t.Parallel()
 		root, base := newRoot(t)
 		write(t, filepath.Join(base, "d", strings.Repeat("d/", 510)+"12"), "1")
-		if _, err := Diff(t.Context(), "w/", scan(t, root, "d"), Objects(nil), testReader(t, root, "d").Hash, 2); err != nil {
+		if _, err := Diff(t.Context(), "w/", scanned(t, root, "d"), Objects(nil), testReader(t, root, "d").Hash, 2); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -196,7 +196,7 @@ func TestDiffRefusesAListingItCannotTrust(t *testing.T) {
 			t.Parallel()
 			root, base := newRoot(t)
 			write(t, filepath.Join(base, "d/a"), "1")
-			plan, err := Diff(t.Context(), "w/", scan(t, root, "d"), remote, testReader(t, root, "d").Hash, 2)
+			plan, err := Diff(t.Context(), "w/", scanned(t, root, "d"), remote, testReader(t, root, "d").Hash, 2)
 			if err == nil || !plan.Empty() {
 				t.Errorf("got %v, %v", plan, err)
 			}
@@ -216,7 +216,7 @@ func TestDiffReportsAFailedHash(t *testing.T) {
 		write(t, filepath.Join(base, "d", name), "1")
 		remote = append(remote, plain("w/"+name, "1"))
 	}
-	entries := scan(t, root, "d")
+	entries := scanned(t, root, "d")
 	bad := errors.New("unreadable")
 	hash := func(ctx context.Context, entry Entry) (string, error) {
 		if entry.Path == "07" {
@@ -239,7 +239,7 @@ func TestDiffBoundsItsHashing(t *testing.T) {
 		write(t, filepath.Join(base, "d", name), "1")
 		remote = append(remote, plain("w/"+name, "1"))
 	}
-	entries := scan(t, root, "d")
+	entries := scanned(t, root, "d")
 	synctest.Test(t, func(t *testing.T) {
 		var running atomic.Int32
 		gate, done := make(chan struct{}), make(chan Plan)
@@ -260,7 +260,7 @@ func TestDiffBoundsItsHashing(t *testing.T) {
 		}
 		close(gate)
 		if plan := <-done; plan.Unchanged != files {
-			t.Errorf("got %+v", summarise(plan))
+			t.Errorf("got %+v", plan)
 		}
 	})
 }
@@ -278,7 +278,7 @@ func TestDiffEndsItsHashesWithTheListing(t *testing.T) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}
-	if _, err := Diff(t.Context(), "w/", scan(t, root, "d"), remote, hash, 2); !errors.Is(err, broken) {
+	if _, err := Diff(t.Context(), "w/", scanned(t, root, "d"), remote, hash, 2); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -289,7 +289,7 @@ func TestDiffEndsWithItsContext(t *testing.T) {
 	write(t, filepath.Join(base, "d/a"), "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Diff(ctx, "w/", scan(t, root, "d"), Objects([]txn.Object{plain("w/a", "1")}), testReader(t, root, "d").Hash, 2)
+	_, err := Diff(ctx, "w/", scanned(t, root, "d"), Objects([]txn.Object{plain("w/a", "1")}), testReader(t, root, "d").Hash, 2)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
@@ -341,7 +341,10 @@ func TestDiffAppliedGivesTheLocalTree(t *testing.T) {
 			rt.Fatal(err)
 		}
 
-		for _, key := range plan.Removed {
+		for key, err := range plan.RemovedKeys() {
+			if err != nil {
+				rt.Fatal(err)
+			}
 			if _, ok := objects[key]; !ok {
 				rt.Fatalf("removes %q, which is not there", key)
 			}
@@ -349,7 +352,10 @@ func TestDiffAppliedGivesTheLocalTree(t *testing.T) {
 		}
 		uploaded := 0
 		var bytes int64
-		for entry := range plan.Uploads() {
+		for entry, err := range plan.Uploads() {
+			if err != nil {
+				rt.Fatal(err)
+			}
 			key := prefix.Key(entry.Path)
 			if before, ok := objects[key]; ok && before == plain(key, files[entry.Path]) {
 				rt.Fatalf("uploads %q, which is equal", key)
@@ -366,7 +372,7 @@ func TestDiffAppliedGivesTheLocalTree(t *testing.T) {
 			rt.Fatalf("after the plan (-files +objects):\n%s", diff)
 		}
 		if uploaded+plan.Unchanged != len(files) || bytes != plan.Bytes {
-			rt.Fatalf("%d uploads and %d unchanged of %d files, %d bytes in %+v", uploaded, plan.Unchanged, len(files), bytes, summarise(plan))
+			rt.Fatalf("%d uploads and %d unchanged of %d files, %d bytes in %+v", uploaded, plan.Unchanged, len(files), bytes, plan)
 		}
 	})
 }
@@ -393,9 +399,24 @@ type summary struct {
 	Bytes                   int64
 }
 
-func summarise(p Plan) summary {
-	return summary{Added: paths(p.Added), Changed: paths(p.Changed), Removed: p.Removed, Unchanged: p.Unchanged, Bytes: p.Bytes}
+func summarise(t testing.TB, p Plan) summary {
+	t.Helper()
+	var removed []string
+	for key, err := range p.RemovedKeys() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		removed = append(removed, key)
+	}
+	s := summary{Added: paths(taken(t, p.AddedFiles())), Changed: paths(taken(t, p.ChangedFiles())), Removed: removed, Unchanged: p.Unchanged, Bytes: p.Bytes}
+	if len(s.Added) != p.Added || len(s.Changed) != p.Changed || len(removed) != p.Removed {
+		t.Errorf("%+v is counted as %d added, %d changed and %d removed", s, p.Added, p.Changed, p.Removed)
+	}
+	return s
 }
+
+// treeOf is a tree of entries that come from no scan.
+func treeOf(entries ...Entry) *Tree { return &Tree{rest: entries, length: len(entries)} }
 
 func plain(key, content string) txn.Object {
 	return txn.Object{Path: key, Size: int64(len(content)), Checksum: md5Of(content)}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/md5"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -29,6 +30,8 @@ type File struct {
 type Reader struct {
 	root      *os.Root
 	directory string
+	// lstat looks at a name in a directory.
+	lstat func(directory *os.Root, name string) (fs.FileInfo, error)
 
 	mu     sync.Mutex
 	latest *parent
@@ -45,7 +48,7 @@ type parent struct {
 
 // NewReader is for the entries that Scan found in this directory of this root.
 func NewReader(root *os.Root, directory string) *Reader {
-	return &Reader{root: root, directory: directory}
+	return &Reader{root: root, directory: directory, lstat: (*os.Root).Lstat}
 }
 
 // Close closes the directory that is kept open. Files that are open stay so.
@@ -98,7 +101,7 @@ func (r *Reader) leave(p *parent) {
 // time, and never waits on a FIFO. The file can be opened again for each try of an
 // upload.
 func (r *Reader) Open(entry Entry) (*File, error) {
-	if entry.info == nil {
+	if !entry.scanned {
 		return nil, fmt.Errorf("open %q: the entry comes from no scan", entry.Path)
 	}
 	below, name := path.Split(entry.Path)
@@ -107,13 +110,18 @@ func (r *Reader) Open(entry Entry) (*File, error) {
 		return nil, notAsSeen(entry.Path, err)
 	}
 	defer r.leave(parent)
-	info, err := parent.Lstat(name)
+	info, err := r.lstat(parent.Root, name)
 	if err != nil {
 		return nil, notAsSeen(entry.Path, err)
 	}
 	// Looked at before it is opened, because merely opening a device may do
 	// something, and a link to the same file is a link all the same.
-	if err := entry.same(info); err != nil {
+	if now := lookOf(info); !entry.seen.same(now) {
+		if err := unsteady(entry.Path, entry.seen, now, func() (fs.FileInfo, error) { return r.lstat(parent.Root, name) }, parent.Root); err != nil {
+			return nil, err
+		}
+	}
+	if err := entry.same(lookOf(info)); err != nil {
 		return nil, err
 	}
 	return openSame(parent.Root, name, entry)
@@ -124,6 +132,12 @@ func openSame(root *os.Root, name string, entry Entry) (*File, error) {
 	// O_NONBLOCK, so that a FIFO that took the file's place opens at once and is
 	// refused by its identity. It means nothing for a regular file.
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		// Its rights were changed since the scan, or the system answered the scan wrongly.
+		if info, failed := root.Lstat(name); failed == nil {
+			return nil, accessError(entry.Path, info)
+		}
+	}
 	if err != nil {
 		return nil, notAsSeen(entry.Path, err)
 	}
@@ -170,21 +184,7 @@ func (f *File) verify() error {
 	if err != nil {
 		return fmt.Errorf("look at %q: %w", f.entry.Path, err)
 	}
-	return f.entry.same(info)
-}
-
-// same compares what the path leads to now with what was scanned. Identity alone
-// is not enough: a file system gives the number of a removed file to the next.
-func (e Entry) same(now fs.FileInfo) error {
-	switch {
-	case !os.SameFile(e.info, now):
-		return &ChangedError{Path: e.Path, Detail: "is another file now"}
-	case now.Size() != e.Size:
-		return &ChangedError{Path: e.Path, Detail: fmt.Sprintf("has %d bytes, not %d", now.Size(), e.Size)}
-	case !now.ModTime().Equal(e.info.ModTime()):
-		return &ChangedError{Path: e.Path, Detail: "has another modification time"}
-	}
-	return nil
+	return f.entry.same(lookOf(info))
 }
 
 // HashFunc gives the MD5 of an entry's content as 32 lower-case hex digits.

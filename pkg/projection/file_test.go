@@ -24,7 +24,7 @@ func TestOpenStreamsTheWholeFileEachTime(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "one": "x", "large": strings.Repeat("0123456789", 60_000)} {
 		write(t, filepath.Join(base, "w", "sub", name), content)
 	}
-	for _, entry := range scan(t, root, "w") {
+	for _, entry := range entriesOf(t, scanned(t, root, "w")) {
 		want, err := os.ReadFile(filepath.Join(base, "w", entry.Path))
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestOpenSameRefusesAnotherFile(t *testing.T) {
 func replaced(t *testing.T, root *os.Root, base string, replace func(*testing.T, string)) Entry {
 	t.Helper()
 	write(t, filepath.Join(base, "w/a"), "content")
-	entry := scan(t, root, "w")[0]
+	entry := entriesOf(t, scanned(t, root, "w"))[0]
 	// Kept, so that its number cannot be given to its successor.
 	rename(t, filepath.Join(base, "w/a"), filepath.Join(base, "kept"))
 	write(t, filepath.Join(base, "w/b"), "content")
@@ -143,7 +143,7 @@ func TestOpenRefusesAFileWrittenSince(t *testing.T) {
 			root, base := newRoot(t)
 			file := filepath.Join(base, "w/a")
 			write(t, file, "content")
-			entry := scan(t, root, "w")[0]
+			entry := entriesOf(t, scanned(t, root, "w"))[0]
 			alter(t, file, entry)
 			mustRefuse(t, entry, func() (*File, error) { return testReader(t, root, "w").Open(entry) })
 		})
@@ -165,7 +165,7 @@ func TestReadRefusesAFileWrittenWhileOpen(t *testing.T) {
 			root, base := newRoot(t)
 			name := filepath.Join(base, "w/a")
 			write(t, name, "content")
-			entry := scan(t, root, "w")[0]
+			entry := entriesOf(t, scanned(t, root, "w"))[0]
 			file, err := testReader(t, root, "w").Open(entry)
 			if err != nil {
 				t.Fatal(err)
@@ -185,7 +185,7 @@ func TestReadRefusesAFileWrittenWhileOpen(t *testing.T) {
 			root, base := newRoot(t)
 			name := filepath.Join(base, "w/a")
 			write(t, name, "content")
-			entry := scan(t, root, "w")[0]
+			entry := entriesOf(t, scanned(t, root, "w"))[0]
 			file, err := testReader(t, root, "w").Open(entry)
 			if err != nil {
 				t.Fatal(err)
@@ -201,7 +201,7 @@ func TestReadRefusesAFileWrittenWhileOpen(t *testing.T) {
 		t.Parallel()
 		root, base := newRoot(t)
 		write(t, filepath.Join(base, "w/a"), "")
-		file, err := testReader(t, root, "w").Open(scan(t, root, "w")[0])
+		file, err := testReader(t, root, "w").Open(entriesOf(t, scanned(t, root, "w"))[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func TestHashEndsWithItsContext(t *testing.T) {
 	write(t, filepath.Join(base, "w/a"), "x")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := testReader(t, root, "w").Hash(ctx, scan(t, root, "w")[0]); !errors.Is(err, context.Canceled) {
+	if _, err := testReader(t, root, "w").Hash(ctx, entriesOf(t, scanned(t, root, "w"))[0]); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -244,7 +244,7 @@ func touch(t *testing.T, name string) {
 
 func restoreTime(t *testing.T, name string, entry Entry) {
 	t.Helper()
-	if err := os.Chtimes(name, entry.info.ModTime(), entry.info.ModTime()); err != nil {
+	if err := os.Chtimes(name, time.Unix(0, entry.seen.modified), time.Unix(0, entry.seen.modified)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -286,7 +286,7 @@ func TestReaderLeavesNothingOpen(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(base, "w", "top"), "at the top")
-	entries := scan(t, root, "w")
+	entries := entriesOf(t, scanned(t, root, "w"))
 	before := descriptors(t)
 	r := NewReader(root, "w")
 	var reads sync.WaitGroup

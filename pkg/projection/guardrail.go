@@ -162,10 +162,15 @@ func newDirectories(before, path string) iter.Seq[string] {
 	}
 }
 
-// Paths gives the paths of entries, as Guardrails.Check reads them.
-func Paths(entries []Entry) iter.Seq[string] {
+// Paths gives the paths of a tree, as Guardrails.Check reads them. It ends at an
+// error, which it leaves in failed.
+func Paths(tree *Tree, failed *error) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, entry := range entries {
+		for entry, err := range tree.All() {
+			if err != nil {
+				*failed = err
+				return
+			}
 			if !yield(entry.Path) {
 				return
 			}

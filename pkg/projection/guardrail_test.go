@@ -157,7 +157,8 @@ func TestGuardrailsOfADirectoryAndOfItsListing(t *testing.T) {
 				}
 			}
 		}
-		entries := scan(t, root, "w")
+		tree := scanned(t, root, "w")
+		entries := entriesOf(t, tree)
 		var seen []string
 		last := ""
 		for _, entry := range entries {
@@ -186,9 +187,10 @@ func TestGuardrailsOfADirectoryAndOfItsListing(t *testing.T) {
 				}
 			}
 		}
-		onDisk, err := g.Check(t.Context(), Paths(entries))
-		if err != nil {
-			t.Fatal(err)
+		var failed error
+		onDisk, err := g.Check(t.Context(), Paths(tree, &failed))
+		if err != nil || failed != nil {
+			t.Fatal(err, failed)
 		}
 		listed, err := g.Check(t.Context(), listing)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"iter"
 	"net"
 	"os"
 	"path/filepath"
@@ -44,10 +45,7 @@ func TestScanListsEveryFileInKeyOrder(t *testing.T) {
 	}
 
 	for _, directory := range []string{"w", "w/", "./w"} {
-		entries, err := Scan(t.Context(), root, directory)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := entriesOf(t, scanned(t, root, directory))
 		got := map[string]int64{}
 		for _, entry := range entries {
 			got[entry.Path] = entry.Size
@@ -65,9 +63,9 @@ func TestScanOfTheRootItself(t *testing.T) {
 	t.Parallel()
 	root, base := newRoot(t)
 	write(t, filepath.Join(base, "a"), "1")
-	entries, err := Scan(t.Context(), root, ".")
-	if err != nil || len(entries) != 1 || entries[0].Path != "a" {
-		t.Fatalf("got %q, %v", paths(entries), err)
+	entries := entriesOf(t, scanned(t, root, "."))
+	if len(entries) != 1 || entries[0].Path != "a" {
+		t.Fatalf("got %q", paths(entries))
 	}
 }
 
@@ -77,8 +75,8 @@ func TestScanTellsMissingFromEmpty(t *testing.T) {
 	mkdir(t, filepath.Join(base, "empty", "sub"))
 	write(t, filepath.Join(base, "file"), "x")
 
-	if entries, err := Scan(t.Context(), root, "empty"); err != nil || len(entries) != 0 {
-		t.Errorf("empty: got %q, %v", paths(entries), err)
+	if tree := scanned(t, root, "empty"); tree.Len() != 0 {
+		t.Errorf("empty: got %q", paths(entriesOf(t, tree)))
 	}
 	for directory, want := range map[string]error{
 		"missing":       ErrMissing,
@@ -136,7 +134,7 @@ func TestScanRefusesWhatLakeFSCannotHold(t *testing.T) {
 			entries, err := Scan(t.Context(), root, "w")
 			var refused *UnrepresentableError
 			if !errors.As(err, &refused) || refused.Path != c.path || !strings.Contains(err.Error(), c.words) {
-				t.Fatalf("got %q, %v; want %q refused as a %s", paths(entries), err, c.path, c.words)
+				t.Fatalf("got %q, %v; want %q refused as a %s", paths(entriesOf(t, entries)), err, c.path, c.words)
 			}
 			if !isTerminal(err) {
 				t.Errorf("%v is not terminal", err)
@@ -251,13 +249,35 @@ func newRoot(t *testing.T) (*os.Root, string) {
 	return root, base
 }
 
-func scan(t *testing.T, root *os.Root, directory string) []Entry {
+func scanned(t *testing.T, root *os.Root, directory string) *Tree {
 	t.Helper()
-	entries, err := Scan(t.Context(), root, directory)
+	tree, err := Scan(t.Context(), root, directory)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return entries
+	t.Cleanup(func() { tree.Close() })
+	return tree
+}
+
+// entriesOf reads a tree; none when there is no tree.
+func entriesOf(t testing.TB, tree *Tree) []Entry {
+	t.Helper()
+	if tree == nil {
+		return nil
+	}
+	return taken(t, tree.All())
+}
+
+func taken(t testing.TB, entries iter.Seq2[Entry, error]) []Entry {
+	t.Helper()
+	var all []Entry
+	for entry, err := range entries {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, entry)
+	}
+	return all
 }
 
 func paths(entries []Entry) []string {

@@ -48,7 +48,7 @@ func FuzzDiff(f *testing.F) {
 			remote = append(remote, object)
 		}
 		hash := func(_ context.Context, entry Entry) (string, error) { return md5Of(entry.Path), nil }
-		plan, err := Diff(t.Context(), prefix, local, Objects(remote), hash, 1)
+		plan, err := Diff(t.Context(), prefix, treeOf(local...), Objects(remote), hash, 1)
 
 		outside := slices.ContainsFunc(remote, func(o txn.Object) bool { return !strings.HasPrefix(o.Path, string(prefix)) })
 		unfit := slices.ContainsFunc(local, func(e Entry) bool {
@@ -69,21 +69,27 @@ func FuzzDiff(f *testing.F) {
 			tree[object.Path] = object.Checksum
 		}
 		before := len(tree)
-		for _, key := range plan.Removed {
+		for key, err := range plan.RemovedKeys() {
+			if err != nil {
+				t.Fatal(err)
+			}
 			if _, there := tree[key]; !there || !prefix.Contains(key) {
 				t.Fatalf("removes %q", key)
 			}
 			delete(tree, key)
 		}
-		if before-len(tree) != len(plan.Removed) {
-			t.Fatalf("removes some twice: %q", plan.Removed)
+		if before-len(tree) != plan.Removed {
+			t.Fatalf("removes some twice: %+v", plan)
 		}
 		sent := int64(0)
-		for entry := range plan.Uploads() {
+		for entry, err := range plan.Uploads() {
+			if err != nil {
+				t.Fatal(err)
+			}
 			tree[prefix.Key(entry.Path)] = md5Of(entry.Path)
 			sent += entry.Size
 		}
-		if sent != plan.Bytes || len(plan.Added)+len(plan.Changed)+plan.Unchanged != len(local) {
+		if sent != plan.Bytes || plan.Added+plan.Changed+plan.Unchanged != len(local) {
 			t.Fatalf("%d bytes of %+v", sent, plan)
 		}
 		for _, entry := range local {

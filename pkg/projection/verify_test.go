@@ -35,16 +35,16 @@ func TestVerify(t *testing.T) {
 		{local, nil, `"d/a" is not there`},
 		{local, []txn.Object{{Path: "d/a", Size: 3}}, `"d/a" has 3 bytes of 1`},
 	} {
-		err := Verify("d/", c.local, Objects(c.remote))
+		err := Verify("d/", treeOf(c.local...), Objects(c.remote))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: got %v, want %q", c.remote, err, c.want)
 		}
 	}
-	if err := Verify("", []Entry{{Path: "a"}}, Objects(listing("_lakefs_actions/x.yaml", "a"))); err != nil {
+	if err := Verify("", treeOf(Entry{Path: "a"}), Objects(listing("_lakefs_actions/x.yaml", "a"))); err != nil {
 		t.Errorf("hooks beside a root prefix: %v", err)
 	}
 	broken := errors.New("broken")
-	if err := Verify("d/", local, func(yield func(txn.Object, error) bool) { yield(txn.Object{}, broken) }); !errors.Is(err, broken) {
+	if err := Verify("d/", treeOf(local...), func(yield func(txn.Object, error) bool) { yield(txn.Object{}, broken) }); !errors.Is(err, broken) {
 		t.Errorf("a broken listing: %v", err)
 	}
 }

@@ -42,13 +42,18 @@ type ByHand struct {
 	// Staged has the branch that was made also where the rest failed: it is the
 	// caller's to remove. Nothing in it names a workflow.
 	Staged txn.Staged
-	// Plan is what there was to do.
+	// Plan is what there was to do. It can be read until Close.
 	Plan       projection.Plan
 	Violations []projection.Violation
+
+	compared comparison
 }
 
+// Close gives the temporary files back that the plan is read from.
+func (h ByHand) Close() { h.compared.close() }
+
 // ByHand stages the files of the root on a branch of their own, by the same steps
-// as a task does.
+// as a task does. The result is the caller's to close, also with an error.
 func (s *Stager) ByHand(ctx context.Context, hand Hand, attempt Attempt) (ByHand, error) {
 	e := s.begin(attempt)
 	end := attempt.Phase("validate")
@@ -59,18 +64,18 @@ func (s *Stager) ByHand(ctx context.Context, hand Hand, attempt Attempt) (ByHand
 	}
 	e.files = projection.NewReader(e.Root, e.directory)
 	defer e.files.Close()
-	entries, plan, violations, err := e.compare(ctx)
-	result := ByHand{Plan: plan, Violations: violations}
+	compared, violations, err := e.compare(ctx)
+	result := ByHand{Plan: compared.plan, Violations: violations, compared: compared}
 	switch {
 	case err != nil:
 		return result, err
 	case len(violations) > 0:
 		result.Staged = e.staged
 		return result, &projection.GuardrailError{Violations: violations}
-	}
-	e.staged.NoOp = plan.Empty()
-	if !plan.Empty() && !hand.DryRun {
-		err = e.apply(ctx, entries, plan)
+	case hand.DryRun:
+		e.staged.NoOp = compared.plan.Empty()
+	default:
+		err = e.apply(ctx, compared)
 	}
 	result.Staged = e.staged
 	return result, err

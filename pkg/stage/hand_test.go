@@ -2,6 +2,7 @@ package stage_test
 
 import (
 	"errors"
+	"iter"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -89,7 +90,9 @@ func TestByHandDryRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := result.Plan
-	if len(plan.Added) != 1 || plan.Added[0].Path != "new" || len(plan.Changed) != 1 || plan.Changed[0].Path != "a" || !cmp.Equal(plan.Removed, []string{"data/gone"}) || result.Staged.NoOp {
+	defer result.Close()
+	added, changed, removed := firsts(plan.AddedFiles()), firsts(plan.ChangedFiles()), firsts(plan.RemovedKeys())
+	if plan.Added != 1 || added[0].Path != "new" || plan.Changed != 1 || changed[0].Path != "a" || !cmp.Equal(removed, []string{"data/gone"}) || result.Staged.NoOp {
 		t.Errorf("%+v", result)
 	}
 	if n := b.wire.writes(); n != 0 {
@@ -106,13 +109,13 @@ func TestByHandGuardrails(t *testing.T) {
 	hand.Guardrails = []txn.Guardrail{{RequireFile: "b"}, {MaxRemoved: &txn.MaxRemoved{Count: &none}}}
 	result, err := b.stager.ByHand(t.Context(), hand, &attempt{})
 	var violated *projection.GuardrailError
-	if !errors.As(err, &violated) || len(violated.Violations) != 2 || len(result.Violations) != 2 || len(result.Plan.Removed) != 1 {
+	if !errors.As(err, &violated) || len(violated.Violations) != 2 || len(result.Violations) != 2 || result.Plan.Removed != 1 {
 		t.Errorf("%+v, %v", result, err)
 	}
 	// Also where none of them is about what is removed.
 	hand.Guardrails = hand.Guardrails[:1]
 	result, err = b.stager.ByHand(t.Context(), hand, &attempt{})
-	if !errors.As(err, &violated) || len(result.Violations) != 1 || len(result.Plan.Removed) != 1 {
+	if !errors.As(err, &violated) || len(result.Violations) != 1 || result.Plan.Removed != 1 {
 		t.Errorf("%+v, %v", result, err)
 	}
 	if n := b.wire.writes(); n != 0 {
@@ -174,4 +177,12 @@ func TestByHandFailures(t *testing.T) {
 			}
 		})
 	}
+}
+
+func firsts[T any](all iter.Seq2[T, error]) []T {
+	var got []T
+	for one := range all {
+		got = append(got, one)
+	}
+	return got
 }

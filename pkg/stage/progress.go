@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"iter"
-	"slices"
 	"sync"
 
 	"perago/pkg/projection"
@@ -22,7 +21,7 @@ type counted struct {
 
 // expect begins to count the uploads of a plan.
 func (l *counted) expect(plan projection.Plan) {
-	l.uploaded = l.attempt.Expect(len(plan.Added)+len(plan.Changed), plan.Bytes)
+	l.uploaded = l.attempt.Expect(plan.Added+plan.Changed, plan.Bytes)
 }
 
 // Upload counts each piece that is read for an upload, and takes back those of a
@@ -45,22 +44,6 @@ func (l *counted) Upload(ctx context.Context, repository txn.Repository, branch 
 	}
 	upload.end(1, content.Size)
 	return object, nil
-}
-
-// removedAtOnce is lakeFS's own bound on the paths of one request, so that counting
-// between them makes none more.
-const removedAtOnce = 1000
-
-// DeleteObjects counts what is removed, a request at a time.
-func (l *counted) DeleteObjects(ctx context.Context, repository txn.Repository, branch txn.Branch, paths []string) error {
-	removed := l.attempt.Expect(len(paths), 0)
-	for chunk := range slices.Chunk(paths, removedAtOnce) {
-		if err := l.Lake.DeleteObjects(ctx, repository, branch, chunk); err != nil {
-			return err
-		}
-		removed(len(chunk), 0)
-	}
-	return nil
 }
 
 // countedHashes counts the files whose content is read to be compared. How many

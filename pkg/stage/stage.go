@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,69 +170,95 @@ func (s *Stager) Run(ctx context.Context, task txn.Task, attempt Attempt) (Resul
 func (e *execution) runDirectory(ctx context.Context) (Result, error) {
 	e.files = projection.NewReader(e.Root, e.directory)
 	defer e.files.Close()
-	entries, plan, violations, err := e.compare(ctx)
+	compared, violations, err := e.compare(ctx)
 	if err != nil {
 		return Result{}, err
 	}
+	defer compared.close()
 	if len(violations) > 0 {
 		return refused(violations)
 	}
-	if plan.Empty() {
-		e.staged.NoOp = true
-		return e.finish(ctx)
-	}
-	if err := e.apply(ctx, entries, plan); err != nil {
+	if err := e.apply(ctx, compared); err != nil {
 		return Result{}, err
 	}
 	return e.finish(ctx)
 }
 
+// comparison is what a directory holds, and what has to change for the projection to
+// be that. Both may have a temporary file.
+type comparison struct {
+	tree *projection.Tree
+	plan projection.Plan
+}
+
+func (c comparison) close() {
+	// What a temporary file says at its end no longer matters.
+	_, _ = c.plan.Close(), c.tree.Close()
+}
+
 // compare finds what has to change for the projection to be the directory, and
-// whether the guardrails hold. It writes nothing.
-func (e *execution) compare(ctx context.Context) ([]projection.Entry, projection.Plan, []projection.Violation, error) {
-	none := projection.Plan{}
+// whether the guardrails hold. It writes nothing. The comparison is the caller's to
+// close where there is no error.
+func (e *execution) compare(ctx context.Context) (_ comparison, _ []projection.Violation, err error) {
 	remote, stop := ahead(ctx, func(ctx context.Context) iter.Seq2[txn.Object, error] {
 		return e.Lake.Objects(ctx, e.repository(), e.staged.InputRef, e.input.Prefix)
 	})
 	defer stop()
 	end := e.attempt.Phase("scan")
-	entries, err := projection.Scan(ctx, e.Root, e.directory)
+	tree, err := projection.Scan(ctx, e.Root, e.directory)
 	end()
 	if err != nil {
-		return nil, none, nil, fmt.Errorf("scan %s: %w", e.input.Directory, err)
+		return comparison{}, nil, fmt.Errorf("scan %s: %w", e.input.Directory, err)
 	}
-	if len(entries) == 0 && !e.input.AllowEmpty {
-		return nil, none, nil, &EmptyError{Directory: e.input.Directory, Prefix: e.input.Prefix}
+	compared := comparison{tree: tree}
+	defer func() {
+		if err != nil {
+			compared.close()
+		}
+	}()
+	if tree.Len() == 0 && !e.input.AllowEmpty {
+		return comparison{}, nil, &EmptyError{Directory: e.input.Directory, Prefix: e.input.Prefix}
 	}
 
-	violations, err := e.guardrails.Check(ctx, projection.Paths(entries))
-	if err != nil {
-		return nil, none, nil, err
+	var failed error
+	violations, err := e.guardrails.Check(ctx, projection.Paths(tree, &failed))
+	if err = cmp.Or(failed, err); err != nil {
+		return comparison{}, nil, err
 	}
 	// What is removed is not known yet; all violations belong into one message.
 	if len(violations) > 0 && !e.guardrails.Bounded() && !e.comparesAll {
-		return entries, none, violations, nil
+		return compared, violations, nil
 	}
 
 	end = e.attempt.Phase("compare")
-	plan, err := projection.Diff(ctx, e.input.Prefix, entries, remote, countedHashes(e.files.Hash, e.attempt), runtime.GOMAXPROCS(0))
+	plan, err := projection.Diff(ctx, e.input.Prefix, tree, remote, countedHashes(e.files.Hash, e.attempt), runtime.GOMAXPROCS(0))
 	end()
 	if err != nil {
-		return nil, none, nil, fmt.Errorf("compare %s with %s at %s: %w", e.input.Directory, e.input.Prefix, e.staged.InputRef.Short(), err)
+		return comparison{}, nil, fmt.Errorf("compare %s with %s at %s: %w", e.input.Directory, e.input.Prefix, e.staged.InputRef.Short(), err)
 	}
-	held := len(plan.Removed) + len(plan.Changed) + plan.Unchanged
-	violations = append(violations, e.guardrails.CheckRemoved(len(plan.Removed), held)...)
-	e.staged.Added, e.staged.Changed = len(plan.Added), len(plan.Changed)
-	e.staged.Removed, e.staged.Unchanged = len(plan.Removed), plan.Unchanged
-	return entries, plan, violations, nil
+	compared.plan = plan
+	violations = append(violations, e.guardrails.CheckRemoved(plan.Removed, plan.Removed+plan.Changed+plan.Unchanged)...)
+	e.staged.Added, e.staged.Changed = plan.Added, plan.Changed
+	e.staged.Removed, e.staged.Unchanged = plan.Removed, plan.Unchanged
+	return compared, violations, nil
+}
+
+// recheck requires that the directory is what was listed: a process that the task
+// left behind may still write. It reads no file.
+func (e *execution) recheck(ctx context.Context, tree *projection.Tree) error {
+	defer e.attempt.Phase("recheck")()
+	if err := tree.Unchanged(ctx); err != nil {
+		return fmt.Errorf("%w; complete the user task only after everything that writes to %s has ended", err, e.input.Directory)
+	}
+	return nil
 }
 
 // verify reads back what was committed where something was removed. lakeFS says of
 // each upload what it holds, but its answer to a bulk delete proves nothing.
-func (e *execution) verify(ctx context.Context, entries []projection.Entry) error {
+func (e *execution) verify(ctx context.Context, tree *projection.Tree) error {
 	defer e.attempt.Phase("verify")()
-	staged := countedListing(e.Lake.Objects(ctx, e.repository(), e.staged.Commit, e.input.Prefix), len(entries), e.attempt)
-	if err := projection.Verify(e.input.Prefix, entries, staged); err != nil {
+	staged := countedListing(e.Lake.Objects(ctx, e.repository(), e.staged.Commit, e.input.Prefix), tree.Len(), e.attempt)
+	if err := projection.Verify(e.input.Prefix, tree, staged); err != nil {
 		return fmt.Errorf("what was staged in %s is not what %s holds: %w", e.staged.Commit.Short(), e.input.Directory, err)
 	}
 	return nil
@@ -332,8 +359,14 @@ func (e *execution) readBase(ctx context.Context) (err error) {
 
 func (e *execution) repository() txn.Repository { return e.input.Workspace.Repository }
 
-// apply makes the staging branch and everything on it.
-func (e *execution) apply(ctx context.Context, entries []projection.Entry, plan projection.Plan) error {
+// apply makes the staging branch and everything on it. Where nothing has to change
+// there is no branch.
+func (e *execution) apply(ctx context.Context, compared comparison) error {
+	plan := compared.plan
+	if plan.Empty() {
+		e.staged.NoOp = true
+		return e.recheck(ctx, compared.tree)
+	}
 	// The scan and hashing may have taken minutes.
 	if err := e.attempt.Current(ctx); err != nil {
 		return err
@@ -352,15 +385,18 @@ func (e *execution) apply(ctx context.Context, entries []projection.Entry, plan 
 	}
 	e.staged.Bytes = plan.Bytes
 
-	if len(plan.Removed) > 0 {
+	if plan.Removed > 0 {
 		end = e.attempt.Phase("remove")
-		err = e.Lake.DeleteObjects(ctx, e.repository(), branch, plan.Removed)
+		err = e.remove(ctx, branch, plan)
 		end()
 		if err != nil {
-			return fmt.Errorf("remove %d objects from %s: %w", len(plan.Removed), branch, err)
+			return fmt.Errorf("remove %d objects from %s: %w", plan.Removed, branch, err)
 		}
 	}
 
+	if err := e.recheck(ctx, compared.tree); err != nil {
+		return err
+	}
 	end = e.attempt.Phase("commit")
 	commit, err := e.Lake.CreateCommit(ctx, e.repository(), branch, e.labels.message(e), e.labels.metadata(e))
 	end()
@@ -370,10 +406,41 @@ func (e *execution) apply(ctx context.Context, entries []projection.Entry, plan 
 	if err := e.commit(commit); err != nil {
 		return err
 	}
-	if len(plan.Removed) > 0 {
-		return e.verify(ctx, entries)
+	if plan.Removed > 0 {
+		return e.verify(ctx, compared.tree)
 	}
 	return nil
+}
+
+// removedAtOnce is lakeFS's own bound on the paths of one request.
+const removedAtOnce = 1000
+
+// remove removes the objects of a plan, and counts them a request at a time.
+func (e *execution) remove(ctx context.Context, branch txn.Branch, plan projection.Plan) error {
+	removed := e.attempt.Expect(plan.Removed, 0)
+	keys := make([]string, 0, removedAtOnce)
+	send := func() error {
+		if len(keys) == 0 {
+			return nil
+		}
+		if err := e.Lake.DeleteObjects(ctx, e.repository(), branch, keys); err != nil {
+			return err
+		}
+		removed(len(keys), 0)
+		keys = keys[:0]
+		return nil
+	}
+	for key, err := range plan.RemovedKeys() {
+		if err != nil {
+			return err
+		}
+		if keys = append(keys, key); len(keys) == removedAtOnce {
+			if err := send(); err != nil {
+				return err
+			}
+		}
+	}
+	return send()
 }
 
 // taskLabels are those of a task's execution.

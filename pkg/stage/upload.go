@@ -37,7 +37,11 @@ func (e *execution) upload(ctx context.Context, branch txn.Branch, plan projecti
 	uploads, uploading := errgroup.WithContext(ctx)
 	limit := int64(max(e.UploadConcurrency, 1))
 	free := semaphore.NewWeighted(limit)
-	for entry := range plan.Uploads() {
+	var failed error
+	for entry, err := range plan.Uploads() {
+		if failed = err; err != nil {
+			break
+		}
 		taken := connections(entry.Size, limit)
 		if free.Acquire(uploading, taken) != nil {
 			break
@@ -52,6 +56,9 @@ func (e *execution) upload(ctx context.Context, branch txn.Branch, plan projecti
 	}
 	if err := uploads.Wait(); err != nil {
 		return err
+	}
+	if failed != nil {
+		return failed
 	}
 	return ctx.Err()
 }

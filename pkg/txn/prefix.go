@@ -16,9 +16,9 @@ const ActionsPrefix = "_lakefs_actions/"
 // data.json and data2/.
 type Prefix string
 
-// maxKeyBytes is lakeFS's limit on an object key. It counts bytes (measured: 512
+// MaxKeyBytes is lakeFS's limit on an object key. It counts bytes (measured: 512
 // two-byte characters pass, 513 are refused).
-const maxKeyBytes = 1024
+const MaxKeyBytes = 1024
 
 // ParsePrefix normalises what a user wrote: a missing final slash is added, ""
 // and "/" are the root. It refuses what could not be a directory on disk and
@@ -53,8 +53,8 @@ func CheckKey(path string) error {
 		return errKey(path, "is not valid UTF-8")
 	case strings.ContainsRune(path, 0):
 		return errKey(path, "holds a NUL")
-	case len(path) > maxKeyBytes:
-		return errKey(path, fmt.Sprintf("has %d bytes, more than lakeFS's %d", len(path), maxKeyBytes))
+	case len(path) > MaxKeyBytes:
+		return errKey(path, fmt.Sprintf("has %d bytes, more than lakeFS's %d", len(path), MaxKeyBytes))
 	}
 	for segment := range strings.SplitSeq(path, "/") {
 		switch segment {
