@@ -14,6 +14,7 @@ import (
 	"perago/pkg/cleanup"
 	"perago/pkg/conductor"
 	"perago/pkg/lakefs"
+	"perago/pkg/spool"
 	"perago/pkg/stage"
 	"perago/pkg/telemetry"
 	"perago/pkg/txn"
@@ -136,7 +137,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 			}
 			return nil
 		},
-		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}},
+		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}, {Name: "temporary directory", Run: temporary}},
 		Background: []func(context.Context){func(ctx context.Context) {
 			cleanup.Every(ctx, config.Sweep.Interval, func(ctx context.Context) {
 				swept, err := directories.Sweep(ctx)
@@ -145,4 +146,14 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		}},
 		Close: func() { _ = root.Close() },
 	}, nil
+}
+
+// temporary tries what a task with many files needs, so that a worker without a
+// temporary directory takes no tasks instead of failing the large ones.
+func temporary(context.Context) error {
+	file, err := spool.Temporary()
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }

@@ -23,10 +23,11 @@ import (
 var allowed = map[string][]string{
 	"pkg/txn":                     {},
 	"pkg/credential":              {},
-	"pkg/projection":              {"pkg/txn"},
+	"pkg/spool":                   {},
+	"pkg/projection":              {"pkg/txn", "pkg/spool"},
 	"pkg/telemetry":               {"pkg/txn", "pkg/credential"},
 	"pkg/stage":                   {"pkg/txn", "pkg/projection"},
-	"pkg/checkout":                {"pkg/txn", "pkg/projection"},
+	"pkg/checkout":                {"pkg/txn", "pkg/projection", "pkg/spool"},
 	"pkg/publish":                 {"pkg/txn"},
 	"pkg/cleanup":                 {"pkg/txn"},
 	"pkg/worker":                  {"pkg/txn", "pkg/credential", "pkg/telemetry"},

@@ -83,7 +83,7 @@ func unsteady(walked string, was, is look, again func() (fs.FileInfo, error), pa
 // other numbers at each look, and of what workspaces usually stand on.
 var fileSystems = map[uint32]string{
 	0x65735546: "FUSE", 0xff534d42: "CIFS", 0xfe534d42: "SMB", 0x517b: "SMB", 0x6969: "NFS",
-	0x01021997: "9p", 0x794c7630: "overlayfs", 0x00c36400: "Ceph", 0x0bd00bd0: "Lustre", 0x786f4256: "VirtualBox shared folder",
+	0x01021997: "9p", 0x794c7630: "overlayfs", 0x00c36400: "Ceph", 0x0bd00bd0: "Lustre", 0x786f4256: "vboxsf",
 	0xef53: "ext4", 0x58465342: "XFS", 0x9123683e: "Btrfs", 0x01021994: "tmpfs",
 }
 
