@@ -39,7 +39,9 @@ func (e *endless) Objects(_ context.Context, _ txn.Repository, _ txn.CommitID, p
 	}
 }
 
-func (e *endless) MD5Known(context.Context, txn.Repository, txn.CommitID, txn.Object) (bool, error) { return true, nil }
+func (e *endless) MD5Known(context.Context, txn.Repository, txn.CommitID, txn.Object) (bool, error) {
+	return true, nil
+}
 
 var errUnreadable = errors.New("the object cannot be read")
 
