@@ -3,12 +3,18 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"perago/e2e/stack"
+	perago "perago/pkg/conductor"
+	"perago/pkg/conductor/conductortest"
 )
 
 // A pid may belong to another process by the time of `make demo-stop`.
@@ -84,6 +90,36 @@ func TestPsStartTime(t *testing.T) {
 	_ = child.Wait()
 	if gone, err := psStartTime(pid); err == nil {
 		t.Errorf("after the process has ended: %q", gone)
+	}
+}
+
+// What the demo prints is the address that each client of Conductor takes: Conductor's
+// own append the path of a call to it, and the documents' curl commands do too.
+func TestDemo_ExportsAnAddressForEveryClient(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(conductortest.New(nil))
+	defer server.Close()
+	d := &demo{servers: &stack.Stack{Servers: stack.Servers{ConductorURL: server.URL}}}
+	var address string
+	for _, kv := range d.exports() {
+		if value, ok := strings.CutPrefix(kv, "CONDUCTOR_SERVER_URL="); ok {
+			address = value
+		}
+	}
+	got, err := http.Get(address + "/tasks/poll/prepare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	if got.StatusCode != http.StatusNoContent {
+		t.Errorf("a poll below %s is answered %s, want 204", address, got.Status)
+	}
+	client, err := perago.New(perago.Config{ServerURL: address}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Ping(t.Context()); err != nil {
+		t.Errorf("Perago's own client: %v", err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -143,7 +144,8 @@ func (d *demo) env() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"),
 		"HOME=" + d.dir,
-		"CONDUCTOR_SERVER_URL=" + d.servers.ConductorURL,
+		// Perago takes it with or without /api; Conductor's own clients need it.
+		"CONDUCTOR_SERVER_URL=" + d.servers.ConductorURL + "/api",
 		"LAKECTL_SERVER_ENDPOINT_URL=" + d.servers.LakeFSURL,
 		"LAKECTL_CREDENTIALS_ACCESS_KEY_ID=" + d.servers.AccessKeyID,
 		"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY=" + d.servers.SecretAccessKey,
@@ -222,13 +224,17 @@ func (d *demo) handOver() {
 	}
 	table(rows)
 	fmt.Println("\nFor perago and lakectl in your shell:")
-	for _, kv := range d.env() {
-		if strings.HasPrefix(kv, "PATH=") || strings.HasPrefix(kv, "HOME=") {
-			continue
-		}
+	for _, kv := range d.exports() {
 		fmt.Println("  export " + kv)
 	}
 	fmt.Println("\nStop it with `make demo-stop`.")
+}
+
+// exports are what a person's shell needs of the environment.
+func (d *demo) exports() []string {
+	return slices.DeleteFunc(d.env(), func(kv string) bool {
+		return strings.HasPrefix(kv, "PATH=") || strings.HasPrefix(kv, "HOME=")
+	})
 }
 
 // stopKept ends the recorded processes of a kept demo and removes its folder.

@@ -85,7 +85,7 @@ func walk(t *testing.T, servers stack.Servers, bin string) {
 	dir := t.TempDir()
 	environment := []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TERM=dumb",
-		"CONDUCTOR_SERVER_URL=" + servers.ConductorURL,
+		"CONDUCTOR_SERVER_URL=" + servers.ConductorURL + "/api",
 		"LAKECTL_SERVER_ENDPOINT_URL=" + servers.LakeFSURL,
 		"LAKECTL_CREDENTIALS_ACCESS_KEY_ID=" + servers.AccessKeyID,
 		"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY=" + servers.SecretAccessKey,

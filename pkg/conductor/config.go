@@ -53,7 +53,7 @@ func (c Config) Validate() []error {
 func checkServerURL(raw string) error {
 	switch {
 	case raw == "":
-		return errors.New("is not set; it is the address of the Conductor server, such as http://localhost:8080")
+		return errors.New("is not set; it is the address of the Conductor server, such as http://localhost:8080/api")
 	case strings.Contains(strings.ToLower(raw), credential.Placeholder):
 		return errors.New("still holds the placeholder " + credential.Placeholder)
 	}
