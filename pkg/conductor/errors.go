@@ -188,7 +188,8 @@ func (e *redactedError) Unwrap() error { return e.cause }
 // serverMessage is the server's word for a refusal, and whether it is in the form
 // that Conductor gives its errors: {"status":404,"message":"...","instance":...}
 // with the answer's own status. The web framework's error for an unknown path has
-// "path" and "error" as well, and a gateway's has no status. What asks for
+// "path" and "error" as well, or, on conductor-oss, that form and a message of the
+// framework's. A gateway's has no status. What asks for
 // credentials stands before Conductor's own error handler, so for 401 a message is
 // enough.
 func serverMessage(status int, body []byte) (word string, own bool) {
@@ -203,7 +204,7 @@ func serverMessage(status int, body []byte) (word string, own bool) {
 		} `json:"validationErrors"`
 	}
 	if err := json.Unmarshal(body, &answer); err == nil {
-		own := answer.Path == nil && answer.Message != "" &&
+		own := answer.Path == nil && answer.Message != "" && !strings.HasPrefix(answer.Message, unknownPath) &&
 			(answer.Status.String() == strconv.Itoa(status) || status == http.StatusUnauthorized)
 		switch {
 		case len(answer.Invalid) > 0:
@@ -224,6 +225,10 @@ func serverMessage(status int, body []byte) (word string, own bool) {
 	}
 	return string(body), false
 }
+
+// unknownPath begins what the web framework says of a path that Conductor does not have.
+// Conductor's own messages name what they did not find.
+const unknownPath = "No static resource "
 
 func looksLikeHTML(header http.Header, body []byte) bool {
 	return strings.HasPrefix(header.Get("Content-Type"), "text/html") ||

@@ -72,6 +72,7 @@ func TestClasses(t *testing.T) {
 		{"404", answers(404, "application/json", conductorsOwn404), refused, txn.ErrNotFound, "No such thing"},
 		{"404 of the web framework", answers(404, "application/json", `{"timestamp":"x","status":404,"error":"Not Found","path":"/api/x"}`), unclear, nil, "CONDUCTOR_SERVER_URL"},
 		{"404 of the web framework with a message", answers(404, "application/json", `{"timestamp":"x","status":404,"error":"Not Found","message":"No static resource","path":"/api/x"}`), unclear, nil, "CONDUCTOR_SERVER_URL"},
+		{"404 of the web framework in Conductor's form", answers(404, "application/json", `{"status":404,"message":"No static resource api/x.","instance":"vm","retryable":false}`), unclear, nil, "CONDUCTOR_SERVER_URL"},
 		{"405", answers(405, "application/json", own(405, "method")), map[string]error{"read": txn.ErrRefused, "repeatable": txn.ErrRefused, "once": txn.ErrUnknownOutcome}, nil, "405"},
 		{"408", answers(408, "", ""), unclear, nil, "408"},
 		{"409", answers(409, "application/json", own(409, "already")), refused, txn.ErrConflict, "already"},
