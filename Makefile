@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo demo-stop test test-conductor race bench model fuzz faults crash soak roundtrip page check-deploy test-short lint vet staticcheck fmt-check
+.PHONY: help deps deps-demo build demo demo-stop test test-conductor race bench model fuzz faults crash soak roundtrip page check-deploy test-short lint vet staticcheck fmt-check
 
 # The suites share one Conductor and one lakeFS, so no more than two packages
 # run at once, whatever the machine. Within a package most tests wait for a
@@ -9,13 +9,16 @@ GO_TEST_FLAGS := -race -shuffle=on -count=1 -p 2 -parallel 6 -timeout 40m
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-deps: ## install what is missing (Java, Maven) and fetch both servers, once
+deps: ## install what is missing (Java, Maven, PostgreSQL) and fetch both servers, once
 	@e2e/stack/deps.sh
 
 build: ## build the workers, the command line and the example into ./bin
 	go build -o bin/ ./cmd/... ./examples/...
 
-demo: deps build ## run three workflows on real servers; KEEP=1 leaves all of it running
+deps-demo: # what the demo needs of deps
+	@e2e/stack/deps.sh demo
+
+demo: deps-demo build ## run three workflows on real servers; KEEP=1 leaves all of it running
 	go run ./e2e/demo $(if $(filter 1,$(KEEP)),-keep)
 
 demo-stop: ## stop what `make demo KEEP=1` left running
@@ -24,8 +27,9 @@ demo-stop: ## stop what `make demo KEEP=1` left running
 test: deps fmt-check vet staticcheck check-deploy ## all checks and tests, on the real servers
 	go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./...
 
-test-conductor: deps ## the suites that meet Conductor, on another version of it; CONDUCTOR=3.13.8
-	PERAGO_TEST_CONDUCTOR_VERSION=$(or $(CONDUCTOR),3.13.8) go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./e2e ./e2e/faults ./pkg/conductor/... ./pkg/definition ./cmd/perago
+test-conductor: export PERAGO_TEST_CONDUCTOR_VERSION = $(or $(CONDUCTOR),3.21.14)
+test-conductor: deps ## the suites that meet Conductor, on another version of it; CONDUCTOR=3.21.14
+	go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./e2e ./e2e/faults ./pkg/conductor/... ./pkg/definition ./cmd/perago
 
 race: deps ## sixteen publishers race for one head, ROUNDS times (50)
 	PERAGO_TEST_RACE_ROUNDS=$(or $(ROUNDS),50) go run ./e2e/stack/with-stack -- go test -race -count=1 -v -timeout 60m -run TestSixteenPublishersRaceForOneHead ./e2e
@@ -38,6 +42,9 @@ faults: deps ## each request of a chain meets each fault, on the real servers; S
 
 crash: deps ## the worker is killed before and after each request of a chain; SEED=N, ONLY=REGEXP
 	go run ./e2e/stack/with-stack -- go run ./e2e/faults -crash $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
+
+# Both restart Conductor or measure it on Redis, on the version that their figures are of.
+soak bench: export PERAGO_TEST_CONDUCTOR_VERSION = $(or $(CONDUCTOR),3.15.0)
 
 soak: ## a fleet publishes while a nemesis breaks what it can; DURATION=20m, SEED=N
 	@e2e/stack/deps.sh soak

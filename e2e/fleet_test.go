@@ -302,10 +302,17 @@ func (f *fleet) start(name string, input map[string]any) txn.WorkflowID {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	f.watch(id)
+	return id
+}
+
+// watch has Conductor look at a workflow for the rest of the test.
+func (f *fleet) watch(id txn.WorkflowID) {
 	f.started.mu.Lock()
 	defer f.started.mu.Unlock()
-	f.started.ids = append(f.started.ids, id)
-	return id
+	if !slices.Contains(f.started.ids, id) {
+		f.started.ids = append(f.started.ids, id)
+	}
 }
 
 // look asks Conductor to look at each workflow of the test in which nothing has
@@ -375,6 +382,8 @@ func (f *fleet) failureWorkflow(failed txn.WorkflowID) txn.Workflow {
 		}
 		return output.Failure != "", string(workflow.Output)
 	})
+	// Conductor started it, and may miss its end like any other's.
+	f.watch(output.Failure)
 	return f.end(output.Failure)
 }
 

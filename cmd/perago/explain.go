@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -119,7 +120,7 @@ func writePage(file string, explanation explain.Explanation) error {
 // of the facts: the rest is still worth saying. It fails when there is no more
 // time.
 func readFacts(ctx context.Context, lake *lakefs.Client, identity txn.ConductorIdentity, workflow txn.Workflow) (explain.Facts, error) {
-	facts := explain.Facts{Workflow: workflow, Identity: identity}
+	facts := explain.Facts{Workflow: workflow, Identity: identity, Now: time.Now()}
 	problem := func(format string, arguments ...any) {
 		facts.Problems = append(facts.Problems, fmt.Errorf(format, arguments...).Error())
 	}

@@ -98,7 +98,7 @@ func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
 		}
 		b.lakectl = binaries.Lakectl
 	}
-	started, err := stack.Start(ctx, stack.Options{Progress: os.Stderr, Redis: true})
+	started, err := stack.Start(ctx, stack.Options{Progress: os.Stderr, Store: stack.Redis})
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func TestCommands(t *testing.T) {
 // Every environment variable that a document names is read by something.
 func TestVariables(t *testing.T) {
 	t.Parallel()
-	known := []string{stack.EnvConductorURL, stack.EnvLakeFSURL, stack.EnvAccessKeyID, stack.EnvSecretAccessKey, stack.EnvImportDir}
+	known := []string{stack.EnvConductorURL, stack.EnvLakeFSURL, stack.EnvAccessKeyID, stack.EnvSecretAccessKey, stack.EnvImportDir, stack.EnvScriptSeconds}
 	for _, config := range configs {
 		for _, v := range worker.Variables(config.value) {
 			known = append(known, v.Name)

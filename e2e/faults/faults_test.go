@@ -68,7 +68,7 @@ func TestSampleOnMemoryServers(t *testing.T) {
 // And on a Conductor in the manner of newer ones.
 func TestSampleOnANewerConductor(t *testing.T) {
 	t.Parallel()
-	newer := []string{"-memory", "both", "-manner", string(conductortest.Newer), "-lanes", "3"}
+	newer := []string{"-memory", "both", "-manner", string(conductortest.Newest), "-lanes", "3"}
 	if out := shortForm(t, append(newer, "-sample", "8", "-pairs", "4")...); !faultsLine.MatchString(out) {
 		t.Error("no closing line")
 	}

@@ -45,7 +45,7 @@ func TestTheModelIsTheMemoryServer(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					for range rounds {
 						s := s
-						s.mirror = newMirror(t, s.version)
+						s.mirror = newMirror(t, s.conductor())
 						p := s.prepared(on, m, nil)
 						at := p.begin(bounds{preemptions: 100, faults: random.IntN(3)})
 						for choices := at.choices(); len(choices) > 0; choices = at.choices() {
@@ -89,7 +89,7 @@ func TestRefusedMergesAreTheMemoryServers(t *testing.T) {
 					t.Fatal("no merge is refused so")
 				}
 				s := find(c.scenario)
-				s.mirror = newMirror(t, s.version)
+				s.mirror = newMirror(t, s.conductor())
 				if _, err := s.prepared(on, c.mode, nil).replay(way); err != nil {
 					t.Error(err)
 				}

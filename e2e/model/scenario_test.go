@@ -65,7 +65,7 @@ func (s scenario) prepared(on *stand, m mode, without *protection) *scenario {
 	if m == hard {
 		files[txn.FenceFile] = string(fence.File())
 	}
-	w := newWorld(newLake(files), &conductorModel{version: cmp.Or(s.version, conductortest.V3_15_0)})
+	w := newWorld(newLake(files), &conductorModel{version: s.conductor()})
 	w.conductor.start(theOne, chain(w.input, s.stageRetries, s.publishRetries, s.cleanup))
 	if s.cancel {
 		flow(w).failure = cancel()
@@ -141,12 +141,15 @@ func (s *scenario) end() {
 	}
 }
 
+// conductor is the version in whose manner Conductor is.
+func (s scenario) conductor() conductortest.Version { return cmp.Or(s.version, conductortest.V3_15_0) }
+
 // onNewer ends the names of the scenarios on a newer Conductor.
 const onNewer = ", newer Conductor"
 
 // newer is the scenario on a newer Conductor.
 func (s scenario) newer() scenario {
-	s.name, s.version = s.name+onNewer, conductortest.Newer
+	s.name, s.version = s.name+onNewer, conductortest.Newest
 	return s
 }
 

@@ -30,7 +30,7 @@ func startServers(ctx context.Context, o options, logs string, log io.Writer) (_
 		}
 	}()
 	if o.memory == "" {
-		started, err := stack.Start(ctx, stack.Options{Dir: filepath.Join(o.dir, "servers"), LogDir: logs, Progress: log, Redis: true})
+		started, err := stack.Start(ctx, stack.Options{Dir: filepath.Join(o.dir, "servers"), LogDir: logs, Progress: log, Store: stack.Redis})
 		if err != nil {
 			return nil, err
 		}

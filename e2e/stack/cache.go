@@ -25,7 +25,7 @@ const (
 	s3Version = "1.8.0"
 	s3Module  = "github.com/versity/versitygw"
 
-	mavenCopyGoal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+	mavenGetGoal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:get"
 )
 
 // EnvConductorVersion names the version of Conductor to run, one of those in
@@ -33,64 +33,36 @@ const (
 // versions differ, what is right depends on it.
 const EnvConductorVersion = "PERAGO_TEST_CONDUCTOR_VERSION"
 
-// conductorVersions are the versions that the tests know. Only the one that is
-// asked for is fetched.
+// conductorVersions are the versions that the tests know. Only the one that is asked
+// for is fetched.
 var conductorVersions = []conductorRelease{
-	conductorOf("3.15.0", "0d6e4d00604cd05f3577689294ebd13435f097850831f1b31f7434cd29d68e63"),
-	// It takes the conditions of loops to the JavaScript engine that Java had before
-	// 15, and has none of its own, as 3.15.0 does: these are the ones of that.
-	conductorOf("3.13.8", "d1bb3803310d477a6cc6f7920abef71c55da880322ecc4d23f7bef72d526ac4f",
-		mavenJar{"org.openjdk.nashorn:nashorn-core:15.4", "nashorn-core-15.4.jar", "6f816e84dfd63a81d4eaa7829c08337bbaff3ec683ff3bf6bbd90d017a00dc6f"},
-		mavenJar{"org.ow2.asm:asm-commons:7.3.1", "asm-commons-7.3.1.jar", "87cd8bb3c6bf6bcbb33fca48060c5065f66ebf6a3d7de9bf18bff51bcf156ebc"},
-		mavenJar{"org.ow2.asm:asm-util:7.3.1", "asm-util-7.3.1.jar", "182128592742ed4883ac82bf205f137b6bfbe1234c68e6feb13759e75a85b729"},
-		mavenJar{"org.ow2.asm:asm-tree:7.3.1", "asm-tree-7.3.1.jar", "f91a4a8aa868c5c4665bb4fd134019a91f9f8b9216527fba295e3c8b5422b78b"},
-		mavenJar{"org.ow2.asm:asm-analysis:7.3.1", "asm-analysis-7.3.1.jar", "46b8a8efd4b94facb5ab4b35afe30ee0546ae7a43d2c64e6def56c2f168fefa5"}),
+	{
+		version: "3.15.0", group: "com.netflix.conductor", megabytes: 104, java: 17, memoryOnly: true,
+		sha256: "0d6e4d00604cd05f3577689294ebd13435f097850831f1b31f7434cd29d68e63",
+	},
+	{
+		version: "3.32.3", group: "org.conductoross", megabytes: 458, java: 21,
+		sha256: "6b1615a5beb82bbbfa05219d0f1b84440aa8c0bef1371662803ef5588d7d507b",
+	},
+	{
+		version: "3.21.14", group: "org.conductoross", megabytes: 403, java: 17,
+		sha256: "f0cfdf1cfd2eae1a925109a9d64ec328019af1dd57a0a209c41da0f320a7f31b",
+	},
 }
 
 // conductorRelease is a version of Conductor as Maven Central has it.
 type conductorRelease struct {
-	version string
-	jar     mavenJar
-	// libraries are what its class path needs beside what is in the jar.
-	libraries []mavenJar
+	version   string
+	group     string // of the artifact conductor-server
+	sha256    string // of the jar
+	megabytes int    // of the jar, to say before it is fetched
+	java      int    // the oldest major version of Java that runs it
+	// memoryOnly says that it has neither SQLite nor PostgreSQL in it.
+	memoryOnly bool
 }
 
-func conductorOf(version, sha256 string, libraries ...mavenJar) conductorRelease {
-	return conductorRelease{version: version, libraries: libraries, jar: mavenJar{
-		artifact: "com.netflix.conductor:conductor-server:" + version + ":jar:boot",
-		file:     "conductor-server-" + version + "-boot.jar",
-		sha256:   sha256,
-	}}
-}
-
-// librariesDir is where they are, beside the jar.
-const librariesDir = "lib"
-
-// files are all of them, below the folder of the release.
-func (c conductorRelease) files() []string {
-	files := []string{c.jar.file}
-	for _, library := range c.libraries {
-		files = append(files, filepath.Join(librariesDir, library.file))
-	}
-	return files
-}
-
-// fetch puts them into dir.
-func (c conductorRelease) fetch(ctx context.Context, dir string) error {
-	if err := c.jar.fetch(ctx, dir); err != nil || len(c.libraries) == 0 {
-		return err
-	}
-	beside := filepath.Join(dir, librariesDir)
-	if err := os.Mkdir(beside, 0o755); err != nil {
-		return err
-	}
-	for _, library := range c.libraries {
-		if err := library.fetch(ctx, beside); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// jar is the file's name, in its release's folder of the cache.
+func (c conductorRelease) jar() string { return "conductor-server-" + c.version + "-boot.jar" }
 
 // chooseConductor is the version that the environment names.
 func chooseConductor(getenv func(string) string) (conductorRelease, error) {
@@ -102,29 +74,21 @@ func chooseConductor(getenv func(string) string) (conductorRelease, error) {
 		}
 		known = append(known, release.version)
 	}
-	return conductorRelease{}, fmt.Errorf("%s=%s: the known versions are %s", EnvConductorVersion, asked, strings.Join(known, " and "))
+	return conductorRelease{}, fmt.Errorf("%s=%s: the known versions are %s", EnvConductorVersion, asked, strings.Join(known, ", "))
 }
 
-// Binaries are the cached files that the servers run from.
+// Binaries are the files that the servers run from.
 type Binaries struct {
 	LakeFS       string // the server
 	Lakectl      string // its command line, for looking at a server by hand
 	S3           string // an object store for lakeFS, versitygw
 	ConductorJar string
-	// ConductorLibraries is the folder of what the jar needs beside itself; empty
-	// when that is nothing.
-	ConductorLibraries string
-	// ConductorVersion is the jar's, for example 3.15.0.
+	// ConductorVersion is the jar's, for example 3.32.3.
 	ConductorVersion string
-}
+	// Java runs the jar.
+	Java Java
 
-// conductorProgram is how Java is told to run it. The jar's own main class looks
-// nowhere beside the jar.
-func (b Binaries) conductorProgram() []string {
-	if b.ConductorLibraries == "" {
-		return []string{"-jar", b.ConductorJar}
-	}
-	return []string{"-Dloader.path=" + b.ConductorLibraries, "-cp", b.ConductorJar, "org.springframework.boot.loader.PropertiesLauncher"}
+	conductor conductorRelease
 }
 
 // Prefetch makes sure that the servers are in the cache and returns where.
@@ -161,25 +125,25 @@ func Prefetch(ctx context.Context, progress io.Writer) (Binaries, error) {
 		return Binaries{}, fmt.Errorf("versitygw %s: %w", s3Version, err)
 	}
 
+	java, err := ensureJava(ctx, cache, release.java, progress)
+	if err != nil {
+		return Binaries{}, fmt.Errorf("a Java for Conductor %s: %w", release.version, err)
+	}
 	conductor := filepath.Join(cache, "conductor-"+release.version)
-	err = ensure(ctx, conductor, release.files(), func(dir string) error {
-		fmt.Fprintf(progress, "fetching Conductor %s with Maven (104 MB, once)\n", release.version)
-		return release.fetch(ctx, dir)
+	err = ensure(ctx, conductor, []string{release.jar()}, func(dir string) error {
+		return release.fetch(ctx, dir, progress)
 	})
 	if err != nil {
 		return Binaries{}, fmt.Errorf("conductor %s: %w", release.version, err)
 	}
-	libraries := ""
-	if len(release.libraries) > 0 {
-		libraries = filepath.Join(conductor, librariesDir)
-	}
 	return Binaries{
-		LakeFS:             filepath.Join(lakefs, "lakefs"),
-		Lakectl:            filepath.Join(lakefs, "lakectl"),
-		S3:                 filepath.Join(s3, "versitygw"),
-		ConductorJar:       filepath.Join(conductor, release.jar.file),
-		ConductorLibraries: libraries,
-		ConductorVersion:   release.version,
+		LakeFS:           filepath.Join(lakefs, "lakefs"),
+		Lakectl:          filepath.Join(lakefs, "lakectl"),
+		S3:               filepath.Join(s3, "versitygw"),
+		ConductorJar:     filepath.Join(conductor, release.jar()),
+		ConductorVersion: release.version,
+		Java:             java,
+		conductor:        release,
 	}, nil
 }
 
@@ -293,28 +257,81 @@ func build(ctx context.Context, module, dir string, arguments ...string) error {
 	return runQuietly(cmd)
 }
 
-// mavenJar is a file of Maven Central's.
-type mavenJar struct{ artifact, file, sha256 string }
-
-// fetch puts the jar into dir.
-func (j mavenJar) fetch(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", mavenCopyGoal,
-		"-Dartifact="+j.artifact, "-Dtransitive=false", "-DoutputDirectory="+dir)
-	cmd.Dir = dir // no pom.xml here: the goal needs none
-	if err := runQuietly(cmd); err != nil {
+// fetch puts the jar into dir, with Maven. Maven keeps what it fetches in a
+// repository of its own; that one is inside dir and goes afterwards, so that the jar
+// is on the disk once.
+func (c conductorRelease) fetch(ctx context.Context, dir string, progress io.Writer) error {
+	repository := filepath.Join(dir, "repository")
+	if err := os.Mkdir(repository, 0o755); err != nil {
 		return err
 	}
-	jar, err := os.Open(filepath.Join(dir, j.file))
+	defer os.RemoveAll(repository)
+	cmd := exec.CommandContext(ctx, "mvn", "-q", "-B", mavenGetGoal, "-Dmaven.repo.local="+repository, "-Dtransitive=false",
+		"-Dartifact="+c.group+":conductor-server:"+c.version+":jar:boot")
+	cmd.Dir = dir // no pom.xml here: the goal needs none
+	stop := showProgress(progress, "Conductor "+c.version, c.megabytes, repository)
+	err := runQuietly(cmd)
+	stop()
 	if err != nil {
 		return err
 	}
-	defer jar.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, jar); err != nil {
+	fetched := filepath.Join(repository, filepath.FromSlash(strings.ReplaceAll(c.group, ".", "/")), "conductor-server", c.version, c.jar())
+	if err := checkSHA256(fetched, c.sha256); err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != j.sha256 {
-		return fmt.Errorf("%s has SHA-256 %s, want %s", j.file, got, j.sha256)
+	return os.Rename(fetched, filepath.Join(dir, c.jar()))
+}
+
+// progressInterval is the time between two lines about one download.
+const progressInterval = 5 * time.Second
+
+// showProgress says what is fetched and how large it is, and then every few seconds
+// how much of it has come into dir, until stop is called.
+func showProgress(progress io.Writer, what string, megabytes int, dir string) (stop func()) {
+	fmt.Fprintf(progress, "fetching %s (%d MB, once)\n", what, megabytes)
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(progressInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				fmt.Fprintf(progress, "fetching %s: %d of %d MB\n", what, min(sizeOf(dir)/1e6, int64(megabytes)), megabytes)
+			}
+		}
+	}()
+	return func() { close(ended); <-done }
+}
+
+// sizeOf is the size of the files below dir that it can see.
+func sizeOf(dir string) (size int64) {
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // Maven renames and removes while this looks
+		}
+		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {
+			size += info.Size()
+		}
+		return nil
+	})
+	return size
+}
+
+func checkSHA256(path, want string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != want {
+		return fmt.Errorf("%s has SHA-256 %s, want %s", filepath.Base(path), got, want)
 	}
 	return nil
 }

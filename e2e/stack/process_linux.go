@@ -2,8 +2,12 @@ package stack
 
 import "syscall"
 
-func sysProcAttr(detach bool) *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setsid: true}
+// sysProcAttr adds to what the command has set itself, which may be nil.
+func sysProcAttr(attr *syscall.SysProcAttr, detach bool) *syscall.SysProcAttr {
+	if attr == nil {
+		attr = &syscall.SysProcAttr{}
+	}
+	attr.Setsid = true
 	if !detach {
 		attr.Pdeathsig = syscall.SIGKILL
 	}

@@ -4,6 +4,11 @@ package stack
 
 import "syscall"
 
-func sysProcAttr(bool) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setsid: true}
+// sysProcAttr adds to what the command has set itself, which may be nil.
+func sysProcAttr(attr *syscall.SysProcAttr, _ bool) *syscall.SysProcAttr {
+	if attr == nil {
+		attr = &syscall.SysProcAttr{}
+	}
+	attr.Setsid = true
+	return attr
 }

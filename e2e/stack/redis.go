@@ -38,8 +38,6 @@ func redisServer(dir, logPath string) *Server {
 func onRedis(redis *Server) []string {
 	_, port, _ := strings.Cut(strings.TrimPrefix(redis.URL(), "http://"), ":")
 	return []string{
-		"--conductor.db.type=redis_standalone",
-		"--conductor.queue.type=redis_standalone",
 		"--conductor.redis.hosts=127.0.0.1:" + port + ":us-east-1c",
 	}
 }

@@ -31,7 +31,7 @@ type ServerConfig struct {
 	Name    string // for messages
 	LogPath string // gets the server's output, after what is there already
 	// Command makes the command that serves on the given port of 127.0.0.1. It
-	// is called for each start; its output and process attributes are set here.
+	// is called for each start; its output and its session are set here.
 	Command func(port int) *exec.Cmd
 	// Ready returns nil when this very process serves: a stranger's server on a
 	// port that we lost would answer a health check as well. log is what the
@@ -240,7 +240,7 @@ func (s *Server) logFrom(offset int64) []byte {
 // kernel kills the child when we are killed ourselves; that signal is bound to
 // the thread that started the child, hence a goroutine with a thread of its own.
 func startProcess(cmd *exec.Cmd, detach bool) (*process, error) {
-	cmd.SysProcAttr = sysProcAttr(detach)
+	cmd.SysProcAttr = sysProcAttr(cmd.SysProcAttr, detach)
 	proc := &process{done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {

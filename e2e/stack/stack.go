@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -11,8 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -24,19 +23,35 @@ type Options struct {
 	LogDir string
 	// Detach lets the servers outlive this process.
 	Detach bool
-	// Redis lets Conductor keep what it has in a Redis with an append-only file, so
-	// that it can be restarted; without it, what it has ends with it.
-	Redis bool
+	// Store is where Conductor keeps what it has. Empty: PostgreSQL, in which it can
+	// serve many clients.
+	Store Store
 	// Progress gets a line for what takes long. Nil: nowhere.
 	Progress io.Writer
 }
+
+// Store is where a Conductor keeps what it has. A version that has only its own
+// memory and Redis uses its memory where another store than Redis is asked for; what
+// it has then ends with it.
+type Store string
+
+const (
+	// PostgreSQL is a database of the stack's own, which has to be installed.
+	PostgreSQL Store = "PostgreSQL"
+	// SQLite is a file. It needs no other program, and answers many clients at once
+	// with SQLITE_BUSY.
+	SQLite Store = "SQLite"
+	// Redis has an append-only file, and has to be installed.
+	Redis Store = "Redis"
+)
 
 // Stack is a running Conductor and a running lakeFS.
 type Stack struct {
 	Conductor *Server
 	LakeFS    *Server
-	// Redis is nil unless it was asked for.
-	Redis *Server
+	// Database is the server that Conductor keeps what it has in; nil where that is
+	// a file or its own memory.
+	Database *Server
 	Servers
 
 	dir       string
@@ -81,14 +96,9 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	st.AccessKeyID = "perago-" + randomHex(6)
 	st.SecretAccessKey = randomHex(20)
 	st.LakeFS = lakeFSServer(bin, st.dir, filepath.Join(logDir, "lakefs.log"), st.Servers)
-	store := inMemory
-	if opts.Redis {
-		st.Redis = redisServer(st.dir, filepath.Join(logDir, "redis.log"))
-		st.Redis.Detach = opts.Detach
-		if err := st.Redis.Start(ctx); err != nil {
-			return nil, err
-		}
-		store = onRedis(st.Redis)
+	store, err := st.startStore(ctx, bin, opts, logDir)
+	if err != nil {
+		return nil, err
 	}
 	st.Conductor = conductorServer(bin, st.dir, filepath.Join(logDir, "conductor.log"), store)
 	st.LakeFS.Detach, st.Conductor.Detach = opts.Detach, opts.Detach
@@ -104,13 +114,42 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	return st, nil
 }
 
+// startStore starts what Conductor keeps things in, and returns its settings for it.
+func (st *Stack) startStore(ctx context.Context, bin Binaries, opts Options, logDir string) (settings []string, err error) {
+	switch {
+	case opts.Store == Redis:
+		st.Database = redisServer(st.dir, filepath.Join(logDir, "redis.log"))
+		settings = []string{"--conductor.db.type=redis_standalone", "--conductor.queue.type=redis_standalone"}
+	case bin.conductor.memoryOnly:
+		return []string{"--conductor.db.type=memory", "--conductor.queue.type=memory"}, nil
+	case opts.Store == SQLite:
+		return onSQLite(st.dir), nil
+	default:
+		database, err := newPostgres(ctx, st.dir, filepath.Join(logDir, "postgres.log"))
+		if err != nil {
+			return nil, err
+		}
+		database.Detach = opts.Detach
+		if err := database.Start(ctx); err != nil {
+			return nil, err
+		}
+		st.Database = database.Server
+		return database.settings(), nil
+	}
+	st.Database.Detach = opts.Detach
+	if err := st.Database.Start(ctx); err != nil {
+		return nil, err
+	}
+	return append(settings, onRedis(st.Database)...), nil
+}
+
 // Dir is the folder that holds the servers' data.
 func (st *Stack) Dir() string { return st.dir }
 
 // Pids are the process ids of the servers that run.
 func (st *Stack) Pids() []int {
 	var pids []int
-	for _, s := range []*Server{st.Conductor, st.LakeFS, st.Redis} {
+	for _, s := range []*Server{st.Conductor, st.LakeFS, st.Database} {
 		if s == nil {
 			continue
 		}
@@ -135,8 +174,8 @@ func (st *Stack) Stop() error {
 		}()
 	}
 	err := errors.Join(<-stopped, <-stopped)
-	if st.Redis != nil {
-		err = errors.Join(err, st.Redis.Stop()) // Conductor, which uses it, has ended
+	if st.Database != nil {
+		err = errors.Join(err, st.Database.Stop()) // Conductor, which uses it, has ended
 	}
 	if st.temporary {
 		err = errors.Join(err, os.RemoveAll(st.dir))
@@ -187,8 +226,13 @@ func lakeFSServer(bin Binaries, dir, logPath string, keys Servers, settings ...s
 	})
 }
 
-// inMemory are the settings of a Conductor that keeps nothing.
-var inMemory = []string{"--conductor.db.type=memory", "--conductor.queue.type=memory"}
+// EnvScriptSeconds is the variable in which Conductor reads scriptSeconds.
+const EnvScriptSeconds = "CONDUCTOR_SCRIPT_MAX_EXECUTION_SECONDS"
+
+// scriptSeconds is how long a Conductor that has GraalJS lets it take for the condition
+// of a loop. Its default of 4 s is not enough for the first one on a busy machine, and
+// then it fails the workflow.
+const scriptSeconds = 60
 
 // conductorServer keeps what it has as store says (--name=value: one that is given
 // twice would count as a list).
@@ -198,34 +242,57 @@ func conductorServer(bin Binaries, dir, logPath string, store []string) *Server 
 		LogPath:      logPath,
 		StartTimeout: 5 * time.Minute, // a JVM on a machine that also compiles
 		Command: func(port int) *exec.Cmd {
-			cmd := exec.Command(javaCommand(), slices.Concat([]string{"-Xmx1g",
+			cmd := exec.Command(bin.Java.Command, "-Xmx1g",
 				// Half the processor time until it is up: it lives for minutes,
 				// not long enough for the second compiler to pay.
 				"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-				"-Djava.io.tmpdir=" + filepath.Join(dir, "tmp"),
-			}, bin.conductorProgram(), []string{
+				"-Djava.io.tmpdir="+filepath.Join(dir, "tmp"),
+				"-Dpolyglot.engine.WarnInterpreterOnly=false",
+				"-jar", bin.ConductorJar,
 				fmt.Sprintf("--server.port=%d", port),
 				"--server.address=127.0.0.1",
 				"--loadSample=false",
-				"--conductor.indexing.enabled=false",
 				"--conductor.grpc-server.enabled=false",
+				// Without these two 3.21.14 looks for an Elasticsearch.
+				"--conductor.elasticsearch.version=0",
+				fmt.Sprintf("--conductor.indexing.enabled=%t", !bin.conductor.memoryOnly),
+				"--conductor.integrations.ai.enabled=false",
+				"--conductor.scheduler.enabled=false",
 				// How late a timeout may be; the default of 30 s would make
 				// every test of a lease long.
 				"--conductor.app.workflow-offset-timeout=2s",
-			})...)
+			)
 			cmd.Args = append(cmd.Args, store...)
 			cmd.Dir = dir
-			cmd.Env = baseEnv(dir)
+			cmd.Env = append(baseEnv(dir), fmt.Sprintf("%s=%d", EnvScriptSeconds, scriptSeconds))
 			return cmd
 		},
 		Ready: func(ctx context.Context, port int, log []byte) error {
 			// The log line says that the port is this process's.
-			if !strings.Contains(string(log), fmt.Sprintf("Tomcat started on port(s): %d ", port)) {
+			if !servesOn(log, port) {
 				return errors.New("its web server has not started yet")
 			}
 			return getOK(ctx, fmt.Sprintf("http://127.0.0.1:%d/health", port), "", "")
 		},
 	})
+}
+
+// servesOn reports whether Conductor's log says that it serves on the port. Older
+// versions write "port(s): ".
+func servesOn(log []byte, port int) bool {
+	started := bytes.ReplaceAll(log, []byte("port(s): "), []byte("port "))
+	return bytes.Contains(started, fmt.Appendf(nil, "Tomcat started on port %d ", port))
+}
+
+// onSQLite are the settings of a Conductor that keeps what it has in a file of dir.
+func onSQLite(dir string) []string {
+	return []string{
+		// A writer waits for another for as long as this instead of failing at once.
+		"--spring.datasource.url=jdbc:sqlite:" + filepath.Join(dir, "conductor.db") + "?busy_timeout=15000&journal_mode=WAL",
+		"--conductor.db.type=sqlite",
+		"--conductor.queue.type=sqlite",
+		"--conductor.indexing.type=sqlite",
+	}
 }
 
 // baseEnv is small on purpose: both servers read settings from variables and
@@ -239,13 +306,6 @@ func baseEnv(dir string) []string {
 		}
 	}
 	return env
-}
-
-func javaCommand() string {
-	if home := os.Getenv("JAVA_HOME"); home != "" {
-		return filepath.Join(home, "bin", "java")
-	}
-	return "java"
 }
 
 func getOK(ctx context.Context, url, user, password string) error {

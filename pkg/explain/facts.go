@@ -3,6 +3,7 @@ package explain
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	"perago/pkg/txn"
 )
@@ -22,6 +23,9 @@ type Facts struct {
 	Gone   []txn.CommitID
 	// Adoptions say what the heads hold of the publications in Publications.
 	Adoptions []txn.AdoptionFacts
+	// Now is when it was read, for tasks that should have timed out. Zero: nothing is
+	// said of them.
+	Now time.Time
 	// Problems are what could not be read: what is said is then less.
 	Problems []string
 }

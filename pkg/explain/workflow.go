@@ -120,6 +120,12 @@ func Workflow(f Facts) Explanation {
 	if forgotten(f.Workflow) {
 		e.Next = append(e.Next, fmt.Sprintf("all tasks of the workflow have ended and Conductor calls it %s; if that stays so for a minute, have Conductor look again: PUT /api/workflow/decide/%s", e.Status, e.Workflow))
 	}
+	for _, task := range f.Workflow.Tasks {
+		if silent(f.Workflow, task, f.Now) {
+			e.Next = append(e.Next, fmt.Sprintf("%s is in progress for longer than its response timeout of %d s; if worker %s is gone, Conductor missed the timeout: have it look again: PUT /api/workflow/decide/%s",
+				task.ReferenceName, task.Definition.ResponseTimeoutSeconds, task.Worker, e.Workflow))
+		}
+	}
 	for _, target := range f.Targets {
 		e.Targets = append(e.Targets, history(target))
 	}
@@ -131,6 +137,21 @@ func Workflow(f Facts) Explanation {
 func forgotten(workflow txn.Workflow) bool {
 	return workflow.Status == txn.WorkflowRunning && len(workflow.Tasks) > 0 &&
 		!slices.ContainsFunc(workflow.Tasks, func(t txn.Task) bool { return t.Status.Open() })
+}
+
+// lateTimeout is how late Conductor may be with a timeout, when it works as it should.
+const lateTimeout = time.Minute
+
+// silent reports whether Conductor may have missed that a task's worker is gone, as it
+// does on some of its stores. A worker that is alive extends its lease, and that is not
+// seen here.
+func silent(workflow txn.Workflow, task txn.Task, now time.Time) bool {
+	if workflow.Status != txn.WorkflowRunning || task.Status != txn.TaskInProgress || task.StartTime == 0 || now.IsZero() ||
+		task.Definition == nil || task.Definition.ResponseTimeoutSeconds <= 0 {
+		return false
+	}
+	limit := time.Duration(task.Definition.ResponseTimeoutSeconds)*time.Second + lateTimeout
+	return now.Sub(time.UnixMilli(task.StartTime)) > limit
 }
 
 // history is a target's longest range, whole: the others are part of it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -304,6 +305,43 @@ func TestAWorkflowWhoseEndConductorMissed(t *testing.T) {
 		e := Workflow(Facts{Workflow: txn.Workflow{ID: "w", Status: c.status, Tasks: c.tasks}})
 		if got := len(e.Next) == 1 && strings.Contains(e.Next[0], "PUT /api/workflow/decide/w"); got != c.want {
 			t.Errorf("%s: what to do is %q", name, e.Next)
+		}
+	}
+}
+
+// Conductor can miss that a task's worker is gone, and leave the task in progress.
+func TestWorkflow_NamesATaskWhoseTimeoutConductorMissed(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	started := func(ago time.Duration) int64 { return now.Add(-ago).UnixMilli() }
+	definition := &txn.TaskDefinition{ResponseTimeoutSeconds: 120}
+	task := func(status txn.TaskStatus, ago time.Duration) txn.Task {
+		return txn.Task{ID: "p", ReferenceName: "train_publish", Status: status, Worker: "host-1", StartTime: started(ago), Definition: definition}
+	}
+	unknown, unlimited := task(txn.TaskInProgress, time.Hour), task(txn.TaskInProgress, time.Hour)
+	unknown.Definition, unlimited.Definition = nil, &txn.TaskDefinition{}
+	for name, c := range map[string]struct {
+		status txn.WorkflowStatus
+		task   txn.Task
+		now    time.Time
+		want   bool
+	}{
+		"long silent":               {txn.WorkflowRunning, task(txn.TaskInProgress, 4*time.Minute), now, true},
+		"not longer than it may":    {txn.WorkflowRunning, task(txn.TaskInProgress, 3*time.Minute), now, false},
+		"scheduled":                 {txn.WorkflowRunning, task(txn.TaskScheduled, time.Hour), now, false},
+		"the workflow has ended":    {txn.WorkflowTerminated, task(txn.TaskInProgress, time.Hour), now, false},
+		"the workflow is paused":    {txn.WorkflowPaused, task(txn.TaskInProgress, time.Hour), now, false},
+		"its definition is unknown": {txn.WorkflowRunning, unknown, now, false},
+		"without such a timeout":    {txn.WorkflowRunning, unlimited, now, false},
+		"at an unknown time":        {txn.WorkflowRunning, task(txn.TaskInProgress, time.Hour), time.Time{}, false},
+	} {
+		e := Workflow(Facts{Workflow: txn.Workflow{ID: "w", Status: c.status, Tasks: []txn.Task{c.task}}, Now: c.now})
+		var want []string
+		if c.want {
+			want = []string{"train_publish is in progress for longer than its response timeout of 120 s; if worker host-1 is gone, Conductor missed the timeout: have it look again: PUT /api/workflow/decide/w"}
+		}
+		if !slices.Equal(e.Next, want) {
+			t.Errorf("%s: what to do is %q, want %q", name, e.Next, want)
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
+	"perago/pkg/conductor"
 	"perago/pkg/txn"
 )
 
@@ -92,11 +94,22 @@ func surveyDefinitions(b *bench) {
 	b.equal("of a name that is not registered", b.do("GET", "/workflow/running/nothing_"+b.suffix, nil), Answer{http.StatusOK, []byte("[]")})
 }
 
-// wrongBase: below a wrong base path it is not Conductor's own 404.
+// wrongBase: a 404 below a wrong base path says that there is no such path. Some
+// versions give it the form of Conductor's own 404s.
 func wrongBase(b *bench) {
 	answer := b.do("GET", "/no-such-thing", nil)
 	b.equal("status", answer.Status, http.StatusNotFound)
-	b.equal("Conductor's words", answer.Field("message"), nil)
+	want := any(nil)
+	if b.Version.ownNotFound() {
+		want = "No static resource api/no-such-thing."
+	}
+	b.equal("message of "+string(b.Version), answer.Field("message"), want)
+	// Whatever its form, it is not taken for a workflow that does not exist.
+	elsewhere, err := conductor.New(conductor.Config{ServerURL: strings.TrimSuffix(b.Operator.base, "/api") + "/api/elsewhere"}, b.Operator.http.Transport)
+	b.must(err)
+	if _, err := elsewhere.WorkflowStatus(b.ctx, "00000000-0000-4000-8000-000000000000"); !errors.Is(err, txn.ErrRetryable) || errors.Is(err, txn.ErrNotFound) {
+		b.Errorf("a workflow below a wrong path: got %v, want ErrRetryable and not ErrNotFound", err)
+	}
 }
 
 // surveyRows is what a look at the whole server relies on.

@@ -50,7 +50,7 @@ func newTaskDefinition(name string) *taskDefinition {
 }
 
 // faults are the rules of the server's validation, path and message.
-func (d *taskDefinition) faults() []validationError {
+func (d *taskDefinition) faults(ownerRequired bool) []validationError {
 	var faults []validationError
 	add := func(path, format string, arguments ...any) {
 		faults = append(faults, validationError{path, fmt.Sprintf(format, arguments...)})
@@ -58,7 +58,7 @@ func (d *taskDefinition) faults() []validationError {
 	if d.Name == "" {
 		add("name", "TaskDef name cannot be null or empty")
 	}
-	if d.OwnerEmail == nil || *d.OwnerEmail == "" {
+	if ownerRequired && (d.OwnerEmail == nil || *d.OwnerEmail == "") {
 		add("ownerEmail", "ownerEmail cannot be empty")
 	}
 	if d.RetryCount < 0 {

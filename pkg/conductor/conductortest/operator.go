@@ -148,13 +148,16 @@ func (o *Operator) RerunPolled(ctx context.Context, id txn.WorkflowID, from txn.
 
 // RetryTaken is Retry until it took hold. A look of Conductor's own that reads the
 // workflow while a retry is being written fails it once more for the task that is
-// being retried, although the new task stands already; the worker that has it then
-// finds its workflow over. It is rare, and an operator who sees it retries again.
+// being retried, although the new task stands already. The worker that has it then
+// finds its workflow over. It is rare. An operator who sees it retries again. Conductor
+// refuses that as long as the new task has not failed, and then the operator reruns from
+// that task.
 func (o *Operator) RetryTaken(ctx context.Context, id txn.WorkflowID) error {
 	const retries, looks, between = 5, 25, 100 * time.Millisecond
 	type state struct {
 		Status txn.WorkflowStatus `json:"status"`
 		Tasks  []struct {
+			ID     txn.TaskID     `json:"taskId"`
 			Status txn.TaskStatus `json:"status"`
 		} `json:"tasks"`
 	}
@@ -165,7 +168,12 @@ again:
 		if err := o.read(ctx, path, &before); err != nil {
 			return err
 		}
-		if err := o.Retry(ctx, id); err != nil {
+		err := o.Retry(ctx, id)
+		if refused := (*StatusError)(nil); errors.As(err, &refused) && refused.Answer.Status == http.StatusConflict && len(before.Tasks) > 0 {
+			// "There are no retryable tasks": the newest has not failed.
+			return o.RerunPolled(ctx, id, before.Tasks[len(before.Tasks)-1].ID)
+		}
+		if err != nil {
 			return err
 		}
 		for range looks {

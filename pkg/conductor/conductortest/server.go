@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,13 +28,14 @@ type Server struct {
 	workflows           map[txn.WorkflowID]*workflow
 	tasks               map[txn.TaskID]*task
 	queues              map[string][]queued
+	logs                map[txn.TaskID][]logLine
 	// polls are the latest ones, by type and domain.
 	polls map[string]lastPoll
 }
 
-// New makes an empty server in the manner of Conductor 3.15.0. now is its clock;
+// New makes an empty server in the manner of the newest version. now is its clock;
 // nil means time.Now.
-func New(now func() time.Time) *Server { return NewVersion(now, V3_15_0) }
+func New(now func() time.Time) *Server { return NewVersion(now, Newest) }
 
 // NewVersion is New in the manner of another version.
 func NewVersion(now func() time.Time, version Version) *Server {
@@ -47,6 +49,7 @@ func NewVersion(now func() time.Time, version Version) *Server {
 		workflows:           map[txn.WorkflowID]*workflow{},
 		tasks:               map[txn.TaskID]*task{},
 		queues:              map[string][]queued{},
+		logs:                map[txn.TaskID][]logLine{},
 		polls:               map[string]lastPoll{},
 	}
 	s.routes()
@@ -137,18 +140,23 @@ func (s *Server) routes() {
 		return s.updateAndPoll(result)
 	})
 
-	// Without an index a line is dropped, and nobody asks whether there is a task.
-	handle("POST /api/tasks/{id}/log", func(r *http.Request) (answer, *refusal) {
-		if line, err := io.ReadAll(r.Body); err != nil || len(line) == 0 {
+	// Without an index a line is dropped. Nobody asks whether there is a task.
+	locked("POST /api/tasks/{id}/log", func(r *http.Request) (answer, *refusal) {
+		line, err := io.ReadAll(r.Body)
+		if err != nil || len(line) == 0 {
 			return answer{}, refuse(http.StatusInternalServerError, "Required request body is missing")
+		}
+		if s.version.keepsLogs() {
+			id := txn.TaskID(r.PathValue("id"))
+			s.logs[id] = append(s.logs[id], logLine{Log: string(line), TaskID: id, CreatedTime: s.milliseconds()})
 		}
 		return done, nil
 	})
-	handle("GET /api/tasks/{id}/{what}", func(r *http.Request) (answer, *refusal) {
+	locked("GET /api/tasks/{id}/{what}", func(r *http.Request) (answer, *refusal) {
 		if r.PathValue("what") != "log" {
 			return s.unknownPath(r), nil
 		}
-		return answer{http.StatusOK, []string{}}, nil
+		return answer{http.StatusOK, append([]logLine{}, s.logs[txn.TaskID(r.PathValue("id"))]...)}, nil
 	})
 
 	locked("POST /api/workflow", func(r *http.Request) (answer, *refusal) {
@@ -225,7 +233,7 @@ func (s *Server) definitionRoutes(locked func(string, func(*http.Request) (answe
 			return answer{}, refused
 		}
 		for _, one := range raw {
-			definition, refused := readTaskDefinition(one)
+			definition, refused := s.readTaskDefinition(one)
 			if refused != nil {
 				return answer{}, refused
 			}
@@ -239,7 +247,7 @@ func (s *Server) definitionRoutes(locked func(string, func(*http.Request) (answe
 		if refused := read(r, &raw); refused != nil {
 			return answer{}, refused
 		}
-		definition, refused := readTaskDefinition(raw)
+		definition, refused := s.readTaskDefinition(raw)
 		if refused != nil {
 			return answer{}, refused
 		}
@@ -272,7 +280,7 @@ func (s *Server) definitionRoutes(locked func(string, func(*http.Request) (answe
 		}
 		var registered []string
 		for _, one := range raw {
-			definition, refused := readWorkflowDefinition(one)
+			definition, refused := s.readWorkflowDefinition(one)
 			if refused != nil {
 				return answer{}, refused
 			}
@@ -287,8 +295,12 @@ func (s *Server) definitionRoutes(locked func(string, func(*http.Request) (answe
 	})
 }
 
-// unknownPath is the web framework's answer, which is not Conductor's 404.
+// unknownPath is the web framework's answer, which is not Conductor's 404 and may look
+// like it.
 func (s *Server) unknownPath(r *http.Request) answer {
+	if s.version.ownNotFound() {
+		return refuse(http.StatusNotFound, "No static resource %s.", strings.TrimPrefix(r.URL.Path, "/")).answer()
+	}
 	return answer{http.StatusNotFound, object{"timestamp": s.now(), "status": 404, "error": "Not Found", "path": r.URL.Path}}
 }
 
@@ -316,45 +328,61 @@ func (s *Server) servePollOne(r *http.Request) (answer, *refusal) {
 	return answer{http.StatusOK, tasks[0]}, nil
 }
 
-// longPoll takes what is there; if nothing is, it waits its time out and still
-// returns nothing: a task that comes meanwhile is the next poll's.
+// pollLook is how often a poll that waits looks again, where it does.
+const pollLook = 50 * time.Millisecond
+
+// longPoll takes what is there. If nothing is, it waits its time out: some versions
+// look again meanwhile, on others a task that comes then is the next poll's.
 func (s *Server) longPoll(r *http.Request, count int, wait time.Duration) ([]task, *refusal) {
 	if wait > maxPollWait {
 		return nil, refuse(http.StatusBadRequest, "Long Poll Timeout value cannot be more than 5 seconds")
 	}
+	tasks := s.take(r, count)
+	pause := wait
+	if s.version.pollIsWoken() {
+		pause = pollLook
+	}
+	for left := wait; len(tasks) == 0 && left > 0; left -= pause {
+		timer := time.NewTimer(min(pause, left))
+		select {
+		case <-timer.C:
+		case <-r.Context().Done():
+			timer.Stop()
+			return tasks, nil
+		}
+		if s.version.pollIsWoken() {
+			tasks = s.take(r, count)
+		}
+	}
+	return tasks, nil
+}
+
+// take hands out what waits.
+func (s *Server) take(r *http.Request, count int) []task {
 	query := r.URL.Query()
 	tasks := []task{}
 	s.mutex.Lock()
+	defer s.mutex.Unlock()
 	s.sweep()
 	s.polled(r.PathValue("type"), query.Get("domain"), query.Get("workerid"))
 	for _, t := range s.poll(r.PathValue("type"), query.Get("domain"), query.Get("workerid"), count) {
 		tasks = append(tasks, clone(*t))
 	}
-	s.mutex.Unlock()
-	if len(tasks) > 0 || wait <= 0 {
-		return tasks, nil
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.Context().Done():
-	}
-	return tasks, nil
+	return tasks
 }
 
-func readTaskDefinition(raw json.RawMessage) (*taskDefinition, *refusal) {
+func (s *Server) readTaskDefinition(raw json.RawMessage) (*taskDefinition, *refusal) {
 	definition := newTaskDefinition("")
 	if err := decode(raw, definition); err != nil {
 		return nil, refuse(http.StatusInternalServerError, "JSON parse error: %v", err)
 	}
-	if faults := definition.faults(); len(faults) > 0 {
+	if faults := definition.faults(s.version.ownerEmailRequired()); len(faults) > 0 {
 		return nil, &refusal{status: http.StatusBadRequest, invalid: faults}
 	}
 	return definition, nil
 }
 
-func readWorkflowDefinition(raw json.RawMessage) (*workflowDefinition, *refusal) {
+func (s *Server) readWorkflowDefinition(raw json.RawMessage) (*workflowDefinition, *refusal) {
 	definition := newWorkflowDefinition()
 	if err := decode(raw, definition); err != nil {
 		return nil, refuse(http.StatusInternalServerError, "JSON parse error: %v", err)
@@ -363,7 +391,7 @@ func readWorkflowDefinition(raw json.RawMessage) (*workflowDefinition, *refusal)
 	if len(definition.Tasks) == 0 {
 		faults = append(faults, validationError{"tasks", "WorkflowTask list cannot be empty"})
 	}
-	if definition.OwnerEmail == nil || *definition.OwnerEmail == "" {
+	if s.version.ownerEmailRequired() && (definition.OwnerEmail == nil || *definition.OwnerEmail == "") {
 		faults = append(faults, validationError{"ownerEmail", "ownerEmail cannot be empty"})
 	}
 	references := map[string]bool{"workflow": true}

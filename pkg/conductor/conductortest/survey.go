@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+
+	"perago/pkg/txn"
 )
 
 // lastPoll is also its JSON form.
@@ -13,6 +15,13 @@ type lastPoll struct {
 	Domain string `json:"domain,omitempty"`
 	Worker string `json:"workerId"`
 	At     int64  `json:"lastPollTime"`
+}
+
+// logLine is a line of a task's log; also its JSON form.
+type logLine struct {
+	Log         string     `json:"log"`
+	TaskID      txn.TaskID `json:"taskId"`
+	CreatedTime int64      `json:"createdTime"`
 }
 
 // surveyRoutes are those that look at the whole server.

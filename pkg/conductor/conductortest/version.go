@@ -3,24 +3,28 @@ package conductortest
 import "net/http"
 
 // Version is a version of Conductor. Where versions differ in what the contract
-// looks at, its methods say how.
+// looks at, its methods say how. All of it was measured.
 type Version string
 
-// The contract runs on servers of the first two. Newer is read and not measured:
-// what the source of Conductor does after them (conductor-oss/conductor, August
-// 2026), of which no package registry has a server.
+// The versions that the contract runs on.
 const (
-	V3_15_0 Version = "3.15.0"
-	V3_13_8 Version = "3.13.8"
-	Newer   Version = "newer"
+	V3_32_3  Version = "3.32.3"
+	V3_21_14 Version = "3.21.14"
+	V3_15_0  Version = "3.15.0"
 )
 
-// Versions are all of them.
-func Versions() []Version { return []Version{V3_15_0, V3_13_8, Newer} }
+// Newest is the version whose manner [New] has.
+const Newest = V3_32_3
+
+// Versions are all of them, the newest first.
+func Versions() []Version { return []Version{V3_32_3, V3_21_14, V3_15_0} }
+
+// oss says that it is a release of conductor-oss, which goes on from Netflix's 3.15.
+func (v Version) oss() bool { return v != V3_15_0 }
 
 // missingTask is the status of a read of a task that does not exist.
 func (v Version) missingTask() int {
-	if v == Newer {
+	if v.oss() {
 		return http.StatusNotFound
 	}
 	return http.StatusNoContent
@@ -28,8 +32,22 @@ func (v Version) missingTask() int {
 
 // RerunResetsPolls says that a task that is rerun counts its polls from zero again.
 // Otherwise the count goes on.
-func (v Version) RerunResetsPolls() bool { return v == Newer }
+func (v Version) RerunResetsPolls() bool { return v.oss() }
 
 // updateV2 says that POST /tasks/update-v2 updates a task and answers with the next
 // one of its type.
-func (v Version) updateV2() bool { return v == Newer }
+func (v Version) updateV2() bool { return v.oss() }
+
+// ownerEmailRequired says that a definition without the address of its owner is
+// refused.
+func (v Version) ownerEmailRequired() bool { return !v.oss() }
+
+// ownNotFound says that a path which it does not have is answered in Conductor's own
+// form. Otherwise the web framework answers.
+func (v Version) ownNotFound() bool { return v.oss() }
+
+// pollIsWoken says that a poll that waits returns a task which comes meanwhile.
+func (v Version) pollIsWoken() bool { return v.oss() }
+
+// keepsLogs says that the lines of a task's log can be read.
+func (v Version) keepsLogs() bool { return v.oss() }
