@@ -24,7 +24,7 @@ func (v Version) oss() bool { return v != V3_15_0 }
 
 // missingTask is the status of a read of a task that does not exist.
 func (v Version) missingTask() int {
-	if v.oss() {
+	if v == V3_32_3 {
 		return http.StatusNotFound
 	}
 	return http.StatusNoContent
@@ -32,7 +32,7 @@ func (v Version) missingTask() int {
 
 // RerunResetsPolls says that a task that is rerun counts its polls from zero again.
 // Otherwise the count goes on.
-func (v Version) RerunResetsPolls() bool { return v.oss() }
+func (v Version) RerunResetsPolls() bool { return v == V3_32_3 }
 
 // updateV2 says that POST /tasks/update-v2 updates a task and answers with the next
 // one of its type.
@@ -40,7 +40,7 @@ func (v Version) updateV2() bool { return v.oss() }
 
 // ownerEmailRequired says that a definition without the address of its owner is
 // refused.
-func (v Version) ownerEmailRequired() bool { return !v.oss() }
+func (v Version) ownerEmailRequired() bool { return v != V3_32_3 }
 
 // ownNotFound says that a path which it does not have is answered in Conductor's own
 // form. Otherwise the web framework answers.
