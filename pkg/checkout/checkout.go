@@ -163,6 +163,9 @@ type destination interface {
 	// path is absolute.
 	path() string
 	create() (*os.Root, error)
+	// same fails when the path names another directory than the one that create made,
+	// or none.
+	same(made *os.Root) error
 	// discard removes what create made, and what was made in it. It does nothing
 	// when nothing was made.
 	discard(made *contents) error
@@ -188,7 +191,11 @@ func (d *Downloader) prepare(ctx context.Context, task txn.Task, attempt Attempt
 	}
 	own := &taskDirectory{root: d.Root, workflow: string(task.Workflow), name: fmt.Sprintf("checkout-%s-%s", task.ID, id)}
 	for _, segment := range []string{own.workflow, own.name} {
-		if err := checkName(segment); err != nil {
+		err := checkName(segment)
+		if err == nil && txn.ReservedDirectory(segment) {
+			err = fmt.Errorf("%q is a name that only the sweep gives", segment)
+		}
+		if err != nil {
 			return nil, txn.Terminalf("", "the ids of the workflow and the task make no name of a directory: %v", err)
 		}
 	}

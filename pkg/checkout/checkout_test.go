@@ -194,6 +194,42 @@ var odd = map[string]string{
 	strings.Repeat("n", 255): "long", strings.Repeat(strings.Repeat("d", 100)+"/", 9) + "x": "deep",
 }
 
+// The sweep renames the workflow's directory while it is filled. The path that the
+// output would name is not the one that holds the files.
+func TestCheckout_FailsWhenItsDirectoryIsRenamed(t *testing.T) {
+	t.Parallel()
+	for name, anew := range map[string]bool{"and missing": false, "and made anew": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, map[string]string{"data/a": "1"})
+			b.intercept = func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
+				own, err := filepath.Glob(filepath.Join(b.root, string(workflow), "checkout-*"))
+				if err == nil && len(own) == 1 {
+					aside := txn.Removal{Token: strings.Repeat("A", txn.RemovalToken), Workflow: workflow}
+					err = os.Rename(filepath.Dir(own[0]), filepath.Join(b.root, aside.Name()))
+					if anew {
+						err = errors.Join(err, os.MkdirAll(own[0], 0o755))
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				return next.RoundTrip(r)
+			}
+			result, err := b.downloader.Run(t.Context(), b.task(nil), &attempt{})
+			if err == nil || errors.As(err, new(*txn.TerminalError)) {
+				t.Errorf("%+v, %v", result, err)
+			}
+		})
+	}
+	b := newBench(t, map[string]string{"data/a": "1"})
+	task := b.task(nil)
+	task.Workflow = txn.WorkflowID(txn.Removal{Token: strings.Repeat("A", txn.RemovalToken), Workflow: workflow}.Name())
+	if _, err := b.downloader.Run(t.Context(), task, &attempt{}); !errors.As(err, new(*txn.TerminalError)) {
+		t.Errorf("a workflow of the name that a sweep gives: %v", err)
+	}
+}
+
 func TestDownloadsExactlyTheProjection(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"data.json": "j", "data2/z": "z", "data": "x", "other": "o"}

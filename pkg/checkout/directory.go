@@ -37,6 +37,23 @@ func (d *taskDirectory) create() (*os.Root, error) {
 	return parent.OpenRoot(d.name)
 }
 
+// same looks at the path, which the sweep may have renamed since: the workflow had
+// ended, and an operator reran it.
+func (d *taskDirectory) same(made *os.Root) error {
+	now, err := d.root.Lstat(d.workflow + "/" + d.name)
+	return sameDirectory(d.path(), made, now, err)
+}
+
+func sameDirectory(path string, made *os.Root, now fs.FileInfo, err error) error {
+	if err != nil {
+		return fmt.Errorf("look at the directory of the checkout: %w", err)
+	}
+	if was, err := made.Stat("."); err != nil || !os.SameFile(was, now) {
+		return errors.Join(fmt.Errorf("%s was renamed or replaced during the download", path), err)
+	}
+	return nil
+}
+
 func (d *taskDirectory) openWorkflow() (*os.Root, error) {
 	seen, err := d.root.Lstat(d.workflow)
 	if err != nil {

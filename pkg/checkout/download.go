@@ -51,7 +51,8 @@ func (e *execution) download(ctx context.Context, objects *listing) error {
 	if err := downloads.Wait(); err != nil {
 		return err
 	}
-	return cmp.Or(failed, context.Cause(ctx))
+	// The files went where the directory was opened. The path has to lead there still.
+	return cmp.Or(failed, context.Cause(ctx), e.destination.same(directory))
 }
 
 // discard removes what an execution could not complete, because a disk that is

@@ -103,6 +103,12 @@ func (d *newDirectory) create() (*os.Root, error) {
 	return os.OpenRoot(d.at)
 }
 
+// same follows a link, as create did.
+func (d *newDirectory) same(made *os.Root) error {
+	now, err := os.Stat(d.at)
+	return sameDirectory(d.at, made, now, err)
+}
+
 // discard removes what was made in the directory and nothing else: of two that
 // began to fill an empty one at the same time, each takes only its own away.
 func (d *newDirectory) discard(made *contents) error {

@@ -2,6 +2,7 @@ package cleanup
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,8 @@ import (
 
 // Directories removes what workflows that have ended left below the workspace
 // root of one host: <root>/<workflow id>/, where user workers write and stage
-// reads. It keeps no state; several on one shared volume are harmless.
+// reads. It keeps no state beside the names of what it has renamed (txn.Removal);
+// several on one shared volume are harmless.
 //
 // A directory goes at once when its workflow is COMPLETED, and TTL after its end
 // when it ended otherwise, because until then a retry of the stage needs the
@@ -60,7 +62,7 @@ func (d *Directories) Sweep(ctx context.Context) (Swept, error) {
 			}
 			state, reason := d.sweep(ctx, entry.Name())
 			if ctx.Err() != nil {
-				return swept, context.Cause(ctx)
+				return swept, context.Cause(ctx) // what was set aside is put back
 			}
 			switch state {
 			case StateDeleted:
@@ -84,6 +86,9 @@ func (d *Directories) Sweep(ctx context.Context) (Swept, error) {
 }
 
 func (d *Directories) sweep(ctx context.Context, name string) (State, string) {
+	if txn.ReservedDirectory(name) {
+		return d.resume(ctx, name)
+	}
 	reason, goes, err := d.decide(ctx, txn.WorkflowID(name))
 	switch {
 	case err != nil:
@@ -91,11 +96,84 @@ func (d *Directories) sweep(ctx context.Context, name string) (State, string) {
 	case !goes:
 		return StateKept, reason
 	}
-	// RemoveAll removes links themselves and stays below the root.
-	if err := d.Root.RemoveAll(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	// The workflow may be rerun from here on, and its user task writes in the same
+	// directory. So the directory is set aside at once, and only then is the workflow
+	// read for the decision that counts. A stage never meets a directory of which a
+	// part is removed.
+	aside := txn.Removal{Token: rand.Text(), Workflow: txn.WorkflowID(name)}
+	switch err := d.Root.Rename(name, aside.Name()); {
+	case errors.Is(err, fs.ErrNotExist):
+		return StateKept, "another sweep has taken it"
+	case err != nil:
+		return StateFailed, fmt.Sprintf("set the directory aside: %v", err)
+	}
+	return d.finish(ctx, aside)
+}
+
+// resume goes on with a directory that a sweep has renamed: one that ended before
+// it was done, or one on another host that is still at it.
+func (d *Directories) resume(ctx context.Context, name string) (State, string) {
+	removal, ok := txn.ParseRemoval(name)
+	switch {
+	case !ok:
+		return StateKept, "its name is not one that perago gives"
+	case removal.Decided:
+		return d.remove(removal, "a sweep had decided that it goes")
+	}
+	return d.finish(ctx, removal)
+}
+
+// finish decides on a directory that is set aside: it goes, or it is put back.
+func (d *Directories) finish(ctx context.Context, aside txn.Removal) (State, string) {
+	reason, goes, err := d.decide(ctx, aside.Workflow)
+	if err == nil && goes {
+		gone := aside
+		gone.Decided = true
+		switch err := d.Root.Rename(aside.Name(), gone.Name()); {
+		case errors.Is(err, fs.ErrNotExist):
+			return StateKept, "another sweep has taken it"
+		case err != nil:
+			return StateFailed, fmt.Sprintf("set the directory aside: %v", err)
+		}
+		return d.remove(gone, reason)
+	}
+	if failed := d.putBack(aside); failed != nil {
+		return StateFailed, failed.Error()
+	}
+	if err != nil {
+		return StateFailed, err.Error()
+	}
+	return StateKept, reason + "; it had been set aside and was put back"
+}
+
+// remove removes a directory whose removal is decided. RemoveAll removes links
+// themselves and stays below the root.
+func (d *Directories) remove(gone txn.Removal, reason string) (State, string) {
+	if err := d.Root.RemoveAll(gone.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return StateFailed, err.Error()
 	}
 	return StateDeleted, reason
+}
+
+// putBack gives a directory its name back. It replaces nothing: a directory that
+// was made under the name meanwhile stays, and so does the one set aside. Then the
+// workflow's files are in two places, and no stage of it takes any until a person
+// has put them together or the workflow has ended.
+func (d *Directories) putBack(aside txn.Removal) error {
+	name := string(aside.Workflow)
+	_, err := d.Root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		// A directory that is made right now is not replaced either, unless it is
+		// empty.
+		err = d.Root.Rename(aside.Name(), name)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil // put back, by this sweep or by another
+		}
+	}
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("the directory was set aside as %s and cannot be put back, because %s was made meanwhile; move the files that are needed into %[2]s and remove %[1]s", aside.Name(), name)
+	}
+	return fmt.Errorf("put the directory back from %s: %w", aside.Name(), err)
 }
 
 // askingTime is how long Conductor may take to say what became of a workflow.

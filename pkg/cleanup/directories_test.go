@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"perago/pkg/cleanup"
+	"perago/pkg/projection"
 	"perago/pkg/txn"
 )
 
@@ -33,7 +37,7 @@ func (e ends) WorkflowStatus(ctx context.Context, id txn.WorkflowID) (txn.Workfl
 	return w.Status, err
 }
 
-func directories(t *testing.T, workflows ends) (root string, sweep func() (cleanup.Swept, map[string]cleanup.State)) {
+func directories(t *testing.T, workflows cleanup.WorkflowEnds) (root string, sweep func() (cleanup.Swept, map[string]cleanup.State)) {
 	t.Helper()
 	base := t.TempDir()
 	root = filepath.Join(base, "root")
@@ -215,4 +219,184 @@ func TestASilentConductorEndsNoSweep(t *testing.T) {
 			t.Errorf("%+v, %v after %s", swept, err, time.Since(began))
 		}
 	})
+}
+
+// rerun is a Conductor whose one workflow is COMPLETED when it is read first, and of
+// another status afterwards. meanwhile is what happens before the second read.
+type rerun struct {
+	status    txn.WorkflowStatus
+	err       error
+	reads     int
+	meanwhile func()
+}
+
+func (r *rerun) WorkflowStatus(context.Context, txn.WorkflowID) (txn.WorkflowStatus, error) {
+	if r.reads++; r.reads == 1 {
+		return txn.WorkflowCompleted, nil
+	}
+	if r.reads == 2 && r.meanwhile != nil {
+		r.meanwhile()
+	}
+	return r.status, r.err
+}
+
+func (r *rerun) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow, error) {
+	status, err := r.WorkflowStatus(ctx, id)
+	return txn.Workflow{ID: id, Status: status, Ended: time.Now()}, err
+}
+
+const manyFiles = 500
+
+// many makes the files of a user task and gives a function that scans them as a
+// stage does.
+func many(t *testing.T, root string) (scan func() (int, error)) {
+	t.Helper()
+	for i := range manyFiles {
+		touch(t, filepath.Join(root, "w", "task", fmt.Sprintf("d%d", i%7), fmt.Sprint(i)))
+	}
+	opened, err := os.OpenRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = opened.Close() })
+	return func() (int, error) {
+		tree, err := projection.Scan(t.Context(), opened, "w/task")
+		if err != nil {
+			return 0, err
+		}
+		return tree.Len(), errors.Join(tree.Close(), projection.CheckSetAside(opened, "w"))
+	}
+}
+
+// An operator reruns a workflow after the sweep has read that it is COMPLETED. While
+// the sweep is at the directory a stage finds nothing, and afterwards everything.
+func TestDirectories_ReadTheStatusAgainBeforeTheyRemove(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]*rerun{
+		"rerun":              {status: txn.WorkflowRunning},
+		"failed":             {status: txn.WorkflowFailed},
+		"unknown by then":    {err: txn.ErrNotFound},
+		"Conductor was lost": {err: errors.New("connection refused")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, sweep := directories(t, r)
+			scan := many(t, root)
+			r.meanwhile = func() {
+				if files, err := scan(); err == nil {
+					t.Errorf("a stage takes %d of %d files from under the sweep", files, manyFiles)
+				}
+			}
+			swept, decided := sweep()
+			if files, err := scan(); files != manyFiles || err != nil || swept.Deleted != 0 {
+				t.Errorf("%d of %d files are left (%v); swept %+v, %v", files, manyFiles, err, swept, decided)
+			}
+		})
+	}
+}
+
+// The user task that was rerun writes while its directory is set aside. Nothing is
+// lost, no stage takes a part, and each sweep tells of it until the workflow ends.
+func TestDirectories_KeepBothWhenTheNameWasMadeAnew(t *testing.T) {
+	t.Parallel()
+	r := &rerun{status: txn.WorkflowRunning}
+	root, sweep := directories(t, r)
+	scan := many(t, root)
+	r.meanwhile = func() { touch(t, filepath.Join(root, "w", "task", "new")) }
+	for range 2 {
+		swept, decided := sweep()
+		if swept.Failed != 1 || swept.Deleted != 0 {
+			t.Errorf("swept %+v, %v", swept, decided)
+		}
+		var aside *projection.SetAsideError
+		if files, err := scan(); !errors.As(err, &aside) {
+			t.Errorf("a stage takes %d files: %v", files, err)
+		} else if old, err := filepath.Glob(filepath.Join(root, aside.Directory, "task", "*", "*")); len(old) != manyFiles || err != nil {
+			t.Errorf("%d files are set aside, %v", len(old), err)
+		}
+		if !exists(t, filepath.Join(root, "w", "task", "new")) {
+			t.Error("the new file is gone")
+		}
+	}
+	r.status = txn.WorkflowCompleted
+	if swept, _ := sweep(); swept.Deleted != 2 || exists(t, filepath.Join(root, "w")) {
+		t.Errorf("after its end: %+v", swept)
+	}
+	left, err := os.ReadDir(root)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// A sweep that ended in the middle is gone on with by the next one.
+func TestDirectories_FinishWhatACrashLeft(t *testing.T) {
+	t.Parallel()
+	name := func(workflow txn.WorkflowID, decided bool) string {
+		return txn.Removal{Token: strings.Repeat("A", txn.RemovalToken), Workflow: workflow, Decided: decided}.Name()
+	}
+	root, sweep := directories(t, ends{
+		"running":   {Status: txn.WorkflowRunning},
+		"completed": {Status: txn.WorkflowCompleted},
+		"down":      {},
+	})
+	for _, one := range []string{
+		name("running", false), name("completed", false), name("down", false), name("nobody-s", false),
+		// Its removal was decided, whatever became of the workflow since.
+		name("running", true), name("down", true),
+		".perago-of-somebody",
+	} {
+		touch(t, filepath.Join(root, one, "task", "file"))
+	}
+	swept, decided := sweep()
+	if swept != (cleanup.Swept{Deleted: 3, Kept: 3, Failed: 1}) {
+		t.Errorf("%+v, %v", swept, decided)
+	}
+	left, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range left {
+		names = append(names, entry.Name())
+		if !exists(t, filepath.Join(root, entry.Name(), "task", "file")) {
+			t.Errorf("%s is not whole", entry.Name())
+		}
+	}
+	if want := []string{".perago-of-somebody", "down", "nobody-s", "running"}; !slices.Equal(names, want) {
+		t.Errorf("left %v, want %v", names, want)
+	}
+}
+
+// Several stage workers sweep one shared volume at once.
+func TestDirectories_SeveralSweepsAtOnce(t *testing.T) {
+	t.Parallel()
+	workflows := ends{}
+	root, _ := directories(t, workflows)
+	for i := range 200 {
+		id := txn.WorkflowID(fmt.Sprintf("w-%03d", i))
+		workflows[id] = txn.Workflow{Status: txn.WorkflowCompleted}
+		if i%2 == 0 {
+			workflows[id] = txn.Workflow{Status: txn.WorkflowRunning}
+		}
+		touch(t, filepath.Join(root, string(id), "task", "file"))
+	}
+	var sweeps sync.WaitGroup
+	for range 4 {
+		opened, err := os.OpenRoot(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = opened.Close() })
+		sweeps.Go(func() {
+			swept, err := (&cleanup.Directories{Root: opened, Workflows: workflows, TTL: ttl, Now: time.Now}).Sweep(t.Context())
+			if err != nil || swept.Failed != 0 {
+				t.Errorf("%+v, %v", swept, err)
+			}
+		})
+	}
+	sweeps.Wait()
+	left, err := filepath.Glob(filepath.Join(root, "*", "task", "file"))
+	if err != nil || len(left) != 100 {
+		t.Errorf("%d directories are left, want those of 100 workflows that run; %v", len(left), err)
+	}
 }

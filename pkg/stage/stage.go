@@ -206,6 +206,15 @@ func (e *execution) compare(ctx context.Context) (_ comparison, _ []projection.V
 	defer stop()
 	end := e.attempt.Phase("scan")
 	tree, err := projection.Scan(ctx, e.Root, e.directory)
+	if e.workflow != "" {
+		// It comes first: a directory that is set aside is missing under its name.
+		if aside := projection.CheckSetAside(e.Root, e.workflow); aside != nil {
+			if err == nil {
+				comparison{tree: tree}.close()
+			}
+			err = aside
+		}
+	}
 	end()
 	if err != nil {
 		return comparison{}, nil, fmt.Errorf("scan %s: %w", e.input.Directory, err)
@@ -287,6 +296,8 @@ type execution struct {
 	input      txn.StageInput
 	guardrails projection.Guardrails
 	directory  string
+	// workflow is the task's; empty by hand, where no sweep removes directories.
+	workflow txn.WorkflowID
 	// files are the directory's.
 	files *projection.Reader
 	// comparesAll: the plan is wanted also where a guardrail does not hold.
@@ -333,6 +344,7 @@ func (e *execution) prepare(ctx context.Context, task txn.Task) (*execution, err
 		if e.directory, err = txn.SourceDirectory(e.Root.Name(), task.Workflow, input.Directory); err != nil {
 			return nil, err
 		}
+		e.workflow = task.Workflow
 	}
 	if err := e.attempt.Current(ctx); err != nil {
 		return nil, err

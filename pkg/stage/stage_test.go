@@ -305,6 +305,12 @@ func TestFailuresCommitNothing(t *testing.T) {
 				b.t.Fatal(err)
 			}
 		}, sentence: "does not exist"},
+		{name: "files that the sweep has set aside", files: map[string]string{"a": "2"}, prepare: func(b *bench, d string) {
+			aside := txn.Removal{Token: strings.Repeat("A", txn.RemovalToken), Workflow: workflow}
+			if err := os.Mkdir(filepath.Join(b.root, aside.Name()), 0o755); err != nil {
+				b.t.Fatal(err)
+			}
+		}, sentence: "set aside"},
 		{name: "an empty directory", sentence: "allow_empty: true"},
 		{name: "an unknown input ref", files: map[string]string{"a": "2"}, more: map[string]any{
 			"workspace": map[string]any{"repository": "no-such-lake", "branch": "main", "ref_type": "commit", "ref": strings.Repeat("0", 64)},

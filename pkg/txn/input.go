@@ -170,7 +170,7 @@ func ParseStageInput(raw json.RawMessage, allowed AllowList) (StageInput, error)
 // is relative to root. Links are the scan's to refuse.
 func SourceDirectory(root string, workflow WorkflowID, directory string) (string, error) {
 	const field = "source.directory"
-	if id := string(workflow); id == "" || id == "." || id == ".." || strings.ContainsAny(id, "/\x00") {
+	if id := string(workflow); id == "" || id == "." || id == ".." || strings.ContainsAny(id, "/\x00") || ReservedDirectory(id) {
 		return "", Terminalf("", "the workflow's id %s makes no name of a directory", quote(id))
 	}
 	own := path.Join(root, string(workflow))
