@@ -113,7 +113,8 @@ func (s *scenario) begin(b bounds) *state {
 	for _, o := range s.opening {
 		first.open(o)
 	}
-	first.last, first.preemptionsLeft, first.faultsLeft = -1, b.preemptions, b.faults
+	// The opening is the scenario's, so it is no part of a schedule.
+	first.last, first.preemptionsLeft, first.faultsLeft, first.events = -1, b.preemptions, b.faults, nil
 	return first
 }
 

@@ -171,7 +171,7 @@ func (d *Directories) putBack(aside txn.Removal) error {
 		}
 	}
 	if err == nil || errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("the directory was set aside as %s and cannot be put back, because %s was made meanwhile; move the files that are needed into %[2]s and remove %[1]s", aside.Name(), name)
+		return fmt.Errorf("the directory was set aside as %s and cannot be put back, because %s was made meanwhile; move the files that are needed there, and remove the one set aside", aside.Name(), name)
 	}
 	return fmt.Errorf("put the directory back from %s: %w", aside.Name(), err)
 }
