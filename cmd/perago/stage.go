@@ -62,7 +62,7 @@ files, on a branch of its own, cut from the head of BRANCH or from --ref. What i
 elsewhere is left alone. The whole repository, without PREFIX, needs --root.
 
 BRANCH is never written: there is no workflow, so nothing is published. The branch is
-called ` + stage.HandBranches + ` and 32 digits unless --branch names one; no sweep takes it.
+called ` + txn.HandBranches + ` and 32 digits unless --branch names one; no sweep takes it.
 What to do with it is yours to decide, and is printed. When the stage fails, its branch
 is deleted again; when nothing is different, none is made.
 
@@ -187,6 +187,8 @@ func (o stageOptions) parse(directory, address string) (stage.Hand, location, er
 		return hand, at, fmt.Errorf("--branch is %s, which the files are meant for; a stage writes a new branch", o.branch)
 	case strings.HasPrefix(o.branch, txn.BranchNamespace):
 		return hand, at, fmt.Errorf("--branch is %s, and names that begin with %s are those of the workers; choose another", o.branch, txn.BranchNamespace)
+	case strings.HasPrefix(o.branch, txn.HandBranches):
+		return hand, at, fmt.Errorf("--branch is %s, and names that begin with %s are made up by perago stage; choose another, or give no --branch", o.branch, txn.HandBranches)
 	case o.branch != "" && hand.DryRun:
 		return hand, at, errors.New("--branch and --dry-run exclude each other: a dry run makes no branch")
 	}
@@ -246,6 +248,9 @@ func (e *environment) undo(ctx context.Context, lake *lakefs.Client, staged txn.
 	failed := lake.DeleteBranch(ctx, staged.Repository, staged.StagingBranch)
 	if failed == nil || errors.Is(failed, txn.ErrNotFound) {
 		return err
+	}
+	if errors.Is(failed, txn.ErrUnknownOutcome) {
+		return fmt.Errorf("%w; it is not known whether the branch %s is deleted, look for it and delete it by hand: %w", err, staged.StagingBranch, failed)
 	}
 	return fmt.Errorf("%w; the branch %s is left behind, delete it by hand: %w", err, staged.StagingBranch, failed)
 }

@@ -224,7 +224,9 @@ func advances(before, name, prefix string) error {
 
 // DeleteBranch removes a branch, whatever it points at. Errors: txn.ErrNotFound
 // when there is none, which is also what a repeat of a delete that landed
-// without an answer may say; txn.ErrForbidden for the default branch.
+// without an answer may say; txn.ErrForbidden for the default branch. The delete of
+// a name without an execution id is sent once, and is txn.ErrUnknownOutcome without
+// a clear answer.
 func (c *Client) DeleteBranch(ctx context.Context, repo txn.Repository, branch txn.Branch) error {
 	if err := checkRepository(repo); err != nil {
 		return err
@@ -232,7 +234,11 @@ func (c *Client) DeleteBranch(ctx context.Context, repo txn.Repository, branch t
 	if err := checkBranch(branch); err != nil {
 		return err
 	}
-	return c.do(ctx, &call{operation: deleteBranch, want: http.StatusNoContent}, func(ctx context.Context) (*http.Response, error) {
+	delete := deleteBranch
+	if !txn.HoldsExecution(branch) {
+		delete = deleteChosen
+	}
+	return c.do(ctx, &call{operation: delete, want: http.StatusNoContent}, func(ctx context.Context) (*http.Response, error) {
 		return c.api.DeleteBranch(ctx, string(repo), string(branch), &apigen.DeleteBranchParams{})
 	})
 }

@@ -130,7 +130,10 @@ var calls = []struct {
 	{deleteObjects, `{"errors":[]}`, 200, func(ctx context.Context, c *Client) error {
 		return c.DeleteObjects(ctx, repo, main, []string{"p"})
 	}},
-	{deleteBranch, "", 204, func(ctx context.Context, c *Client) error { return c.DeleteBranch(ctx, repo, main) }},
+	{deleteBranch, "", 204, func(ctx context.Context, c *Client) error {
+		return c.DeleteBranch(ctx, repo, txn.HandBranch("01890a5d-ac96-774b-bcce-b302099a8057"))
+	}},
+	{deleteChosen, "", 204, func(ctx context.Context, c *Client) error { return c.DeleteBranch(ctx, repo, main) }},
 	{createBranch, string(id("a")), 201, func(ctx context.Context, c *Client) error { return c.CreateBranch(ctx, repo, "b", id("a")) }},
 	{createCommit, commitJSON("a", "b"), 201, func(ctx context.Context, c *Client) error {
 		_, err := c.CreateCommit(ctx, repo, main, "m", map[string]string{"k": "v"})

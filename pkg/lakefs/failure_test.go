@@ -197,7 +197,7 @@ func TestConflicts(t *testing.T) {
 func TestUnreadableSuccess(t *testing.T) {
 	t.Parallel()
 	for _, c := range calls {
-		if c.operation == getObject || c.operation == deleteBranch || c.operation == setProtection {
+		if c.operation == getObject || c.operation == deleteBranch || c.operation == deleteChosen || c.operation == setProtection {
 			// Whatever these say, it is what was asked for.
 			continue
 		}

@@ -15,7 +15,8 @@ import (
 	"perago/pkg/txn"
 )
 
-const staging = txn.Branch("perago-x")
+// staging is a name that holds an execution id.
+const staging = txn.Branch("perago-staging-0a1b2c3d-0b4a7d26-7f6e-4a54-9d8d-0e1f2a3b4c5d-deadbeef-r0-01890a5dac96774bbcceb302099a8057")
 
 // write is one call that changes the lake.
 type write struct {

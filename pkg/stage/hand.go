@@ -4,16 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 
 	"perago/pkg/projection"
 	"perago/pkg/txn"
 )
-
-// HandBranches is how the names of branches begin that were staged by hand and
-// given no name. They are outside of perago's namespace: no workflow has made them,
-// no sweep takes them, and what to do with them is for whoever made them to decide.
-const HandBranches = "staged-by-hand-"
 
 // Hand is a stage by hand: outside of any workflow, and so with nobody who would
 // publish it. The files are those of the stager's whole root.
@@ -104,7 +98,7 @@ func (h Hand) branch(e *execution) txn.Branch {
 	if h.Branch != "" {
 		return h.Branch
 	}
-	return txn.Branch(HandBranches + strings.ReplaceAll(string(e.staged.Execution), "-", ""))
+	return txn.HandBranch(e.staged.Execution)
 }
 
 func (h Hand) message(e *execution) string {

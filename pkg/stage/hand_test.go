@@ -76,7 +76,7 @@ func TestByHandNamesItsBranch(t *testing.T) {
 	hand.Branch = ""
 	result, err := b.stager.ByHand(t.Context(), hand, &attempt{})
 	name := string(result.Staged.StagingBranch)
-	if err != nil || !strings.HasPrefix(name, stage.HandBranches) || len(name) != len(stage.HandBranches)+32 || strings.HasPrefix(name, txn.BranchNamespace) {
+	if err != nil || !strings.HasPrefix(name, txn.HandBranches) || len(name) != len(txn.HandBranches)+32 || strings.HasPrefix(name, txn.BranchNamespace) {
 		t.Errorf("%q, %v", name, err)
 	}
 }
@@ -151,7 +151,7 @@ func TestByHandFailures(t *testing.T) {
 				}
 				return next.RoundTrip(r)
 			})
-		}, want: "create branch mine, which may still come: "},
+		}, want: "create branch mine: it is not known whether lakeFS made it, so nothing was uploaded; choose another name"},
 		"an upload that is refused": {files: map[string]string{"a": "1"}, prepare: func(b *bench, _ *stage.Hand) {
 			next := b.wire.next
 			b.wire.next = roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -504,6 +504,7 @@ func (e *execution) createBranch(ctx context.Context) error {
 		case !fresh || !errors.Is(err, txn.ErrUnknownOutcome) || ctx.Err() != nil:
 			return fmt.Errorf("create branch %s: %w", branch, err)
 		}
+		unknown := err
 		if err := e.attempt.Current(ctx); err != nil {
 			return err
 		}
@@ -511,7 +512,9 @@ func (e *execution) createBranch(ctx context.Context) error {
 			return err
 		}
 		if e.labels.branch(e) == branch {
-			return fmt.Errorf("create branch %s, which may still come: %w", branch, txn.ErrUnknownOutcome)
+			// A person chose the name, so a branch that is there may be another
+			// person's. It is not touched.
+			return fmt.Errorf("create branch %s: it is not known whether lakeFS made it, so nothing was uploaded; choose another name, or look whose branch it is: %w", branch, unknown)
 		}
 	}
 }

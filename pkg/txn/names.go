@@ -138,6 +138,28 @@ func ParseStagingName(branch Branch) (StagingName, error) {
 	return name, nil
 }
 
+// HandBranches is how the names of branches begin that were staged by hand and
+// given no name. They are outside of perago's namespace: no workflow has made them,
+// no sweep takes them, and their owner decides what to do with them.
+const HandBranches = "staged-by-hand-"
+
+// HandBranch names the branch of one execution of a stage by hand.
+func HandBranch(execution ExecutionID) Branch { return Branch(HandBranches + execution.hex()) }
+
+// HoldsExecution reports whether perago made up a branch's name from an execution
+// id. Then the branch is that execution's, whoever reads it and whenever. A name
+// that a person chose says nothing about who made the branch.
+func HoldsExecution(branch Branch) bool {
+	for _, begin := range []string{ProbeBranches, HandBranches} {
+		if hex, ok := strings.CutPrefix(string(branch), begin); ok {
+			_, err := executionIDFromHex(hex)
+			return err == nil
+		}
+	}
+	_, err := ParseStagingName(branch)
+	return err == nil
+}
+
 func workflowPart(workflow WorkflowID) string {
 	if isUUID(string(workflow)) {
 		return string(workflow)

@@ -95,3 +95,23 @@ func TestParseCommitID(t *testing.T) {
 		}
 	}
 }
+
+// Only a name that perago made up from an execution id says whose a branch is.
+func TestHoldsExecution(t *testing.T) {
+	t.Parallel()
+	const execution = ExecutionID("01890a5d-ac96-774b-bcce-b302099a8057")
+	name := NewStagingName("here", "workflow", "workflow:stage:0", 0, execution)
+	source := name
+	source.Source = SourceSecond
+	for branch, want := range map[Branch]bool{
+		name.Branch(): true, source.Branch(): true, ProbeBranch(execution): true, HandBranch(execution): true,
+		"": false, "main": false, "mine": false, "perago-x": false, HandBranches: false, ProbeBranches: false,
+		HandBranches + "mine": false, HandBranch(execution) + "0": false, ProbeBranch(execution)[:40]: false,
+		name.Branch() + "-mine": false, "01890a5dac96774bbcceb302099a8057": false,
+		HandBranches + "00000000000000000000000000000000": false,
+	} {
+		if got := HoldsExecution(branch); got != want {
+			t.Errorf("%q: %v", branch, got)
+		}
+	}
+}
