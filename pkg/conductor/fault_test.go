@@ -284,3 +284,26 @@ func TestRepeatedReadsEnd(t *testing.T) {
 		}
 	})
 }
+
+// A caller's deadline is the only limit of its reads: an answer that comes after
+// more than a minute is an answer.
+func TestRepeating_LeavesACallItsOwnDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		client := conductor.Repeating{Client: newClientOn(t, conductor.Config{ServerURL: address}, roundTripper(func(r *http.Request) (*http.Response, error) {
+			asked++
+			select {
+			case <-time.After(3 * time.Minute):
+				return conductortest.Transport(respond(404, "application/json", conductorsOwn404)).RoundTrip(r)
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		}))}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		if _, err := client.Task(ctx, "t"); !errors.Is(err, txn.ErrNotFound) || asked != 1 {
+			t.Errorf("%v after %d requests", err, asked)
+		}
+	})
+}

@@ -20,8 +20,10 @@ const (
 	repeatLast  = 1600 * time.Millisecond
 )
 
-// readTime is how long one of these reads may take. Their callers have all the time
-// that their lease has, and that goes on while Conductor answers heartbeats.
+// readTime is how long one of these reads may take where the caller has no deadline:
+// such callers have all the time that their lease has, and that goes on while
+// Conductor answers heartbeats. A caller's deadline is the only limit where there is
+// one.
 const readTime = time.Minute
 
 // Task is Client.Task, asked for up to five times within the context.
@@ -35,8 +37,12 @@ func (r Repeating) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflo
 }
 
 func repeat[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
+	_, own := ctx.Deadline()
 	for pause := repeatFirst; ; pause *= 2 {
-		one, cancel := context.WithTimeout(ctx, readTime)
+		one, cancel := ctx, context.CancelFunc(func() {})
+		if !own {
+			one, cancel = context.WithTimeout(ctx, readTime)
+		}
 		value, err := read(one)
 		cancel()
 		if !errors.Is(err, txn.ErrRetryable) || pause > repeatLast {

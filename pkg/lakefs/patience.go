@@ -12,19 +12,25 @@ import (
 // patience is how long lakeFS may be silent: from the last byte of a request that was
 // taken until its answer begins, and from then until a small answer is whole, or
 // until the next piece of an object comes. It is far above what anything takes, a
-// commit of many millions of changes too. A caller's own deadline may come sooner;
-// without either, a server that takes requests and answers none would hold a task
-// for ever, because its lease is Conductor's and goes on.
+// commit of many millions of changes too. It is for calls without a deadline: there a
+// server that takes requests and answers none would hold a task for ever, because its
+// lease is Conductor's and goes on. Where the caller gives a deadline, that is the only
+// limit: a budget may give a merge more than this, and a merge that is given up while
+// its hook still runs is in doubt.
 const patience = 10 * time.Minute
 
 // errSilent is not asked for again: the server had its time.
 var errSilent = fmt.Errorf("no sign of life for %s", patience)
 
-// patient is a transport that gives up on a silent server.
+// patient is a transport that gives up on a silent server, unless the request has a
+// deadline.
 type patient struct{ http.RoundTripper }
 
 // RoundTrip is that of the transport below. An answer's body has to be closed.
 func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
+	if _, own := request.Context().Deadline(); own {
+		return p.RoundTripper.RoundTrip(request)
+	}
 	ctx, cancel := context.WithCancelCause(request.Context())
 	w := &watch{ctx: ctx, cancel: cancel, timer: time.AfterFunc(patience, func() { cancel(errSilent) })}
 	watched := request.WithContext(ctx)

@@ -87,6 +87,50 @@ func TestASilentServerIsGivenUp(t *testing.T) {
 	}
 }
 
+// A call whose caller gives it a deadline has that one limit: an answer that comes
+// long after the transport's own patience is an answer, and a silent server is given
+// up at the deadline.
+func TestPatience_LeavesACallItsOwnDeadline(t *testing.T) {
+	t.Parallel()
+	const deadline = 3 * patience
+	for _, c := range calls {
+		for name, answers := range map[string]time.Duration{"late": 2 * patience, "never": 0} {
+			t.Run(string(c.operation)+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), deadline)
+					defer cancel()
+					began, sent := time.Now(), 0
+					err := c.call(ctx, testClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+						if r.Body != nil {
+							_, _ = io.Copy(io.Discard, r.Body)
+						}
+						sent++
+						if answers == 0 {
+							<-r.Context().Done()
+							return nil, r.Context().Err()
+						}
+						select {
+						case <-time.After(answers):
+							return reply(c.status, c.good), nil
+						case <-r.Context().Done():
+							return nil, r.Context().Err()
+						}
+					})))
+					took := time.Since(began)
+					switch {
+					case sent != 1:
+						t.Errorf("%d requests", sent)
+					case answers > 0 && (err != nil || took != answers):
+						t.Errorf("%v after %s; the answer came after %s", err, took, answers)
+					case answers == 0 && (!errors.Is(err, context.DeadlineExceeded) || took != deadline):
+						t.Errorf("%v after %s; the deadline is %s", err, took, deadline)
+					}
+				})
+			})
+		}
+	}
+}
+
 func doubtOf(op operation) error {
 	if once[op] {
 		return txn.ErrUnknownOutcome
