@@ -160,7 +160,7 @@ func unusedAddress() (string, error) {
 // /measured.
 func newConductor() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", conductortest.New(nil))
+	mux.Handle("/", conductortest.NewVersion(nil, conductortest.V3_21_14)) // one that refuses a definition without an owner
 	mux.HandleFunc("/denied/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, `{"status":401,"message":"who are you?"}`, http.StatusUnauthorized)
 	})
