@@ -141,6 +141,15 @@ func (f *fleet) stageEnv() []string {
 // goes through a proxy of its own: one in front of each server.
 func (f *fleet) behind(name string, env ...string) *fronted {
 	f.t.Helper()
+	p := f.behindHeld(name, func(*fronted) {}, env...)
+	p.ready()
+	return p
+}
+
+// behindHeld is behind, for a worker that finds a task waiting: hold is called before
+// the worker starts. The task may take its only slot before it is ready.
+func (f *fleet) behindHeld(name string, hold func(*fronted), env ...string) *fronted {
+	f.t.Helper()
 	p := &fronted{}
 	address := func(proxy **fault.Proxy, target string) string {
 		made, err := fault.NewProxy(target)
@@ -156,8 +165,8 @@ func (f *fleet) behind(name string, env ...string) *fronted {
 	env = append(append([]string{"PERAGO_CONCURRENCY=1"}, env...),
 		"CONDUCTOR_SERVER_URL="+address(&p.conductor, f.servers.ConductorURL),
 		"LAKECTL_SERVER_ENDPOINT_URL="+address(&p.lake, cmp.Or(f.front, f.servers.LakeFSURL)))
+	hold(p)
 	p.process = start(f.t, name, f.env(env...)...)
-	p.ready()
 	return p
 }
 

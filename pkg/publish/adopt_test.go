@@ -113,7 +113,7 @@ func testTakenBack(t *testing.T, on subject) {
 			if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "with ref="+string(head)) {
 				t.Errorf("%v\nwant %s…", err, want)
 			}
-			if end := txn.ResultOf(err); end.Status != txn.TaskFailedWithTerminalError {
+			if end := txn.ResultOf(txn.TypePublish, err); end.Status != txn.TaskFailedWithTerminalError {
 				t.Errorf("it ends as %+v", end)
 			}
 			if result.Workspace != nil || result.Publication.Outcome != txn.OutcomeTakenBack || result.Publication.Commit != p.Commit || !slices.Equal(counted, []txn.Outcome{txn.OutcomeTakenBack}) || b.head() != head {
@@ -149,7 +149,7 @@ func testTakenBack(t *testing.T, on subject) {
 			}
 			return next.RoundTrip(r)
 		}
-		if result, err := b.run(staged, 1, &attempt{}); err == nil || txn.ResultOf(err).Status != txn.TaskFailed || result.Workspace != nil {
+		if result, err := b.run(staged, 1, &attempt{}); err == nil || txn.ResultOf(txn.TypePublish, err).Status != txn.TaskFailed || result.Workspace != nil {
 			t.Errorf("%v, %+v", err, result)
 		}
 	})

@@ -126,7 +126,7 @@ func (r Result) Output() map[string]any {
 func (p *Publisher) Run(ctx context.Context, task txn.Task, attempt Attempt) (Result, error) {
 	run := &execution{Publisher: p, task: task, attempt: attempt}
 	publication, err := run.run(ctx)
-	if publication != nil && p.Published != nil && txn.ResultOf(err).Update {
+	if publication != nil && p.Published != nil && txn.ResultOf(txn.TypePublish, err).Update {
 		p.Published(publication.Outcome, publication.Fence)
 	}
 	if reason := rejection(err); reason != "" && p.Rejected != nil {

@@ -13,13 +13,21 @@ type Result struct {
 	// Conductor.
 	Update bool
 	Status TaskStatus
-	// Outcome is the metric label: completed, failed, terminal or stale.
+	// Outcome is the metric label: completed, failed, terminal, stale or handed_back.
 	Outcome string
 }
 
+// ErrStopped is work that its own worker cut short, because the process stops.
+var ErrStopped = errors.New("the worker was stopped")
+
 // ResultOf is the one table that turns an error of a use case into a Conductor
 // status. Its rows are those of "Results" in docs/protocol.md.
-func ResultOf(err error) Result {
+//
+// A stage or a checkout that is cut short has put nothing out, so another worker may
+// begin it anew: IN_PROGRESS without a lease extension puts the task back into its
+// queue and spends no retry. A publish may have sent its merge, and a cleanup is not
+// worth it.
+func ResultOf(task TaskType, err error) Result {
 	var stale *StaleAttemptError
 	var terminal *TerminalError
 	switch {
@@ -29,9 +37,16 @@ func ResultOf(err error) Result {
 		return Result{Outcome: "stale"}
 	case errors.As(err, &terminal), errors.As(err, new(*TakenBackError)):
 		return Result{Update: true, Status: TaskFailedWithTerminalError, Outcome: "terminal"}
+	case errors.Is(err, ErrStopped) && (task.IsStage() || task.IsCheckout()):
+		return Result{Update: true, Status: TaskInProgress, Outcome: outcomeHandedBack}
 	}
 	return Result{Update: true, Status: TaskFailed, Outcome: "failed"}
 }
+
+const outcomeHandedBack = "handed_back"
+
+// HandedBack says that the task goes back into its queue.
+func (r Result) HandedBack() bool { return r.Outcome == outcomeHandedBack }
 
 // DefaultReasonLength is the limit of a reason in characters.
 const DefaultReasonLength = 500

@@ -49,6 +49,8 @@ func TestAttemptFence(t *testing.T) {
 
 func TestResults(t *testing.T) {
 	t.Parallel()
+	handedBack := Result{true, TaskInProgress, "handed_back"}
+	stopped := fmt.Errorf("upload data/a: %w", ErrStopped)
 	cases := []struct {
 		row  string
 		err  error
@@ -73,8 +75,29 @@ func TestResults(t *testing.T) {
 	var rows []string
 	for _, c := range cases {
 		rows = append(rows, c.row)
-		if got := ResultOf(c.err); got != c.want {
-			t.Errorf("%s: ResultOf(%v) = %+v, want %+v", c.row, c.err, got, c.want)
+		for _, task := range []TaskType{TypeStage, TypeCheckout, TypePublish, TypeCleanup} {
+			if got := ResultOf(task, c.err); got != c.want {
+				t.Errorf("%s: ResultOf(%s, %v) = %+v, want %+v", c.row, task, c.err, got, c.want)
+			}
+		}
+	}
+	for _, c := range []struct {
+		row  string
+		task TaskType
+		err  error
+		want Result
+	}{
+		{"a stage or a checkout that its worker stopped", TypeStage, stopped, handedBack},
+		{"a stage or a checkout that its worker stopped", TypeCheckout, ErrStopped, handedBack},
+		{"a stage or a checkout that its worker stopped", "perago_stage_gpu", stopped, handedBack},
+		{"input that can never succeed", TypeStage, errors.Join(stopped, Terminalf("prefix", "is wrong")), Result{true, TaskFailedWithTerminalError, "terminal"}},
+		{"a stale attempt", TypeStage, errors.Join(stopped, &StaleAttemptError{}), Result{false, "", "stale"}},
+		{"anything else", TypePublish, stopped, Result{true, TaskFailed, "failed"}},
+		{"anything else", TypeCleanup, stopped, Result{true, TaskFailed, "failed"}},
+	} {
+		rows = append(rows, c.row)
+		if got := ResultOf(c.task, c.err); got != c.want || got.HandedBack() != (c.want == handedBack) {
+			t.Errorf("%s: ResultOf(%s, %v) = %+v, want %+v", c.row, c.task, c.err, got, c.want)
 		}
 	}
 	sameRows(t, "results", rows)

@@ -81,8 +81,8 @@ func blame(ctx context.Context, err error) error {
 	if err == nil || cause == nil || !(errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
 		return err
 	}
-	if errors.Is(cause, errStopped) && !errors.Is(err, errStopped) {
-		return fmt.Errorf("%w: %w", errStopped, err)
+	if errors.Is(cause, txn.ErrStopped) && !errors.Is(err, txn.ErrStopped) {
+		return fmt.Errorf("%w: %w", txn.ErrStopped, err)
 	}
 	return cause
 }
@@ -130,12 +130,17 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 	if workErr != nil {
 		err = workErr
 	}
-	table := txn.ResultOf(err)
+	table := txn.ResultOf(attempt.Task.Type, err)
 	result := txn.TaskResult{
 		Task: attempt.identity.Task, Workflow: attempt.identity.Workflow, Worker: attempt.identity.Worker,
 		Status: table.Status, Output: output,
 	}
-	if err != nil {
+	switch {
+	case table.HandedBack():
+		// As if it had not begun: another worker begins anew, and nothing of this
+		// execution is in the way.
+		result.Output = nil
+	case err != nil:
 		result.Reason = txn.Reason(err, r.ReasonLength, r.Redactor.Values()...)
 	}
 	// An attempt that was found stale is silent whatever its work returned; if the
@@ -159,6 +164,10 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 	case reported:
 		r.Metrics.TaskOutcome(attempt.Task.Type, table.Outcome)
 		attempt.span.End(table.Outcome, err)
+		if table.HandedBack() {
+			log.Info("task handed back: the worker stops, and another one begins it anew")
+			return false
+		}
 		if err != nil {
 			log.Warn("task failed", slog.Any(telemetry.KeyError, err))
 			return false
@@ -181,7 +190,7 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 // silent is the end of a stale attempt: a line and a count, and nothing sent.
 func (r *Runtime) silent(attempt *Attempt, stale *txn.StaleAttemptError) {
 	r.Metrics.FenceRejection("attempt", string(stale.Reason))
-	outcome := txn.ResultOf(stale).Outcome
+	outcome := txn.ResultOf(attempt.Task.Type, stale).Outcome
 	r.Metrics.TaskOutcome(attempt.Task.Type, outcome)
 	attempt.span.End(outcome, stale)
 	attempt.log.Warn("stale attempt: nothing is reported", slog.Any(telemetry.KeyError, stale))

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -28,12 +27,8 @@ const (
 )
 
 // finalTime is what a stopping process leaves for reports after the grace is
-// over: interrupted tasks end with FAILED instead of a timeout.
+// over: interrupted tasks are handed back, or end with FAILED, instead of a timeout.
 const finalTime = 8 * time.Second
-
-// errStopped is the cause with which running tasks are cancelled when the grace
-// is over.
-var errStopped = errors.New("the worker was stopped")
 
 // Options are what a Runtime needs. All fields are required unless they say
 // otherwise.
@@ -115,8 +110,8 @@ func (r *Runtime) Conditions() []telemetry.Condition { return r.readiness.condit
 
 // Run polls and works until ctx ends, then stops in two phases: no more polls,
 // tasks of a poll in flight are handed back, running tasks have the grace; then
-// their contexts are cancelled and what is still ours is reported as FAILED. It
-// returns nil after a drain and an error when tasks had to be left. It runs once.
+// their contexts are cancelled and what is still ours is reported: stages and
+// checkouts are handed back, everything else is FAILED (txn.ResultOf). It returns nil after a drain and an error when tasks had to be left. It runs once.
 func (r *Runtime) Run(ctx context.Context) error {
 	whole := context.WithoutCancel(ctx)
 	r.life, r.cancelLife = context.WithCancel(whole)
@@ -153,7 +148,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	case <-grace.C:
 	}
 	r.Log.Warn("the grace is over: running tasks are cancelled", slog.Int(telemetry.KeyRunning, r.runningCount()))
-	r.cancelWork(errStopped)
+	r.cancelWork(txn.ErrStopped)
 	final := time.NewTimer(finalTime)
 	defer final.Stop()
 	select {

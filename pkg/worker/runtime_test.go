@@ -295,38 +295,101 @@ func TestStopIdleEndsAtOnce(t *testing.T) {
 	})
 }
 
-func TestGraceOverInterruptsAndReports(t *testing.T) {
-	bubble(t, func(t *testing.T, h *harness) {
-		// No heartbeat comes in between.
-		h.conductor.register(txn.TaskDefinition{Name: stageType, ResponseTimeoutSeconds: 300})
-		h.conductor.schedule("t", stageType, "")
-		h.conductor.schedule("other", stageType, "")
-		h.stage(func(ctx context.Context, _ *Attempt) (map[string]any, error) {
-			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), errStopped) {
-				t.Errorf("cancelled with %v", context.Cause(ctx))
-			}
-			return map[string]any{"evidence": "seen"}, fmt.Errorf("upload w/a: %w", ctx.Err())
+// A task that is cut short by the stop of its worker: a stage or a checkout goes back
+// into its queue, everything else has failed.
+func TestStop_EndsInterruptedTasks(t *testing.T) {
+	const reason = "the worker was stopped: upload w/a: context canceled"
+	for taskType, want := range map[txn.TaskType]txn.TaskResult{
+		txn.TypeStage:    {Status: txn.TaskInProgress},
+		txn.TypeCheckout: {Status: txn.TaskInProgress},
+		txn.TypePublish:  {Status: txn.TaskFailed, Reason: reason},
+		txn.TypeCleanup:  {Status: txn.TaskFailed, Reason: reason},
+	} {
+		t.Run(string(taskType), func(t *testing.T) {
+			bubble(t, func(t *testing.T, h *harness) {
+				definition := publishDefinition(100, 300) // no heartbeat comes in between
+				definition.Name = taskType
+				h.conductor.register(definition)
+				h.conductor.schedule("t", taskType, "")
+				h.conductor.schedule("other", taskType, "")
+				h.start(map[txn.TaskType]Handler{taskType: func(ctx context.Context, _ *Attempt) (map[string]any, error) {
+					<-ctx.Done()
+					if !errors.Is(context.Cause(ctx), txn.ErrStopped) {
+						t.Errorf("cancelled with %v", context.Cause(ctx))
+					}
+					return map[string]any{"evidence": "seen"}, fmt.Errorf("upload w/a: %w", ctx.Err())
+				}})
+				// The other task is not ours any more when the grace is over.
+				time.Sleep(time.Second)
+				h.stop()
+				h.conductor.edit("other", func(task *txn.Task) { task.Status = txn.TaskCanceled })
+				began := time.Now()
+				if err := h.result(time.Minute); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took != 20*time.Second {
+					t.Errorf("the stop took %s, want the grace of 20s", took)
+				}
+				result := h.only("t")
+				evidence := result.Output["evidence"] == "seen"
+				result.Output = nil
+				want.Task, want.Workflow, want.Worker = "t", "workflow-of-t", theWorker
+				if fmt.Sprint(result) != fmt.Sprint(want) || evidence != (want.Status == txn.TaskFailed) {
+					t.Errorf("an interrupted task is reported as %+v, want %+v", result, want)
+				}
+				state, outcome := txn.TaskFailed, "outcome=failed"
+				if want.Status == txn.TaskInProgress {
+					state, outcome = txn.TaskScheduled, "outcome=handed_back"
+				}
+				if got := h.conductor.status("t"); got != state {
+					t.Errorf("the task is %s, want %s", got, state)
+				}
+				if got := h.counter("perago_task_outcomes_total", outcome, "task="+string(taskType)); got != 1 {
+					t.Errorf("%v times %s", got, outcome)
+				}
+				if updates := h.conductor.updates("other"); len(updates) != 0 {
+					t.Errorf("updates of a task that is over: %+v", updates)
+				}
+			})
 		})
-		// The other task is not ours any more when the grace is over.
-		time.Sleep(time.Second)
-		h.stop()
-		h.conductor.edit("other", func(task *txn.Task) { task.Status = txn.TaskCanceled })
-		began := time.Now()
-		if err := h.result(time.Minute); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took != 20*time.Second {
-			t.Errorf("the stop took %s, want the grace of 20s", took)
-		}
-		result := h.only("t")
-		if result.Status != txn.TaskFailed || result.Reason != "the worker was stopped: upload w/a: context canceled" || result.Output["evidence"] != "seen" {
-			t.Errorf("an interrupted task is reported as %+v", result)
-		}
-		if updates := h.conductor.updates("other"); len(updates) != 0 {
-			t.Errorf("updates of a task that is over: %+v", updates)
-		}
-	})
+	}
+}
+
+// The answer to a handing back is lost. The task is in its queue, which is what was
+// wanted; or another worker has it by then, and must not lose it.
+func TestStop_HandsBackOnce(t *testing.T) {
+	for name, another := range map[string]bool{"the task waits": false, "another worker has it": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, h *harness) {
+				h.conductor.schedule("t", stageType, "")
+				h.conductor.fail(nil, on("Update", func(ctx context.Context, call conductorCall) error {
+					if another {
+						if _, err := h.conductor.memoryPoll("another"); err != nil {
+							return err
+						}
+					}
+					return lost(ctx, call)
+				}))
+				h.stage(untilCancelled)
+				time.Sleep(time.Second)
+				h.stop()
+				if err := h.result(time.Minute); err != nil {
+					t.Error(err)
+				}
+				h.only("t")
+				outcome, state := "handed_back", txn.TaskScheduled
+				if another {
+					outcome, state = "unreported", txn.TaskInProgress
+				}
+				if got := h.conductor.status("t"); got != state {
+					t.Errorf("the task is %s, want %s", got, state)
+				}
+				if got := h.counter("perago_task_outcomes_total", "outcome="+outcome, "task="+string(stageType)); got != 1 {
+					t.Errorf("%v times %s\n%s", got, outcome, h.logs)
+				}
+			})
+		})
+	}
 }
 
 func TestWorkThatFinishesDuringInterruptionCounts(t *testing.T) {

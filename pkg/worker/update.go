@@ -112,17 +112,20 @@ func (r *Runtime) lookAt(ctx context.Context, attempt *Attempt, result txn.TaskR
 		return &deliveryEnd{reportStale, stale}
 	}
 	// An update went out and the task is not in progress any more: is this its
-	// end, of this very poll?
-	shown := now
+	// end, of this very poll? A task that was handed back is in its queue.
+	shown, end := now, result.Status
 	shown.Status = txn.TaskInProgress
-	if now.Status == result.Status && attempt.identity.CurrentTask(shown) == nil {
+	if end == txn.TaskInProgress {
+		end = txn.TaskScheduled
+	}
+	if now.Status == end && attempt.identity.CurrentTask(shown) == nil {
 		return &deliveryEnd{reported, nil}
 	}
 	return &deliveryEnd{reportIgnored, stale}
 }
 
-// handBack returns a task that will not be started: the only use of a plain
-// IN_PROGRESS, which puts it back into its queue at once.
+// handBack returns a task that will not be started: a plain IN_PROGRESS puts it back
+// into its queue at once.
 func (r *Runtime) handBack(task txn.Task, sent time.Time) {
 	limits, _ := r.limits(task) // an unsound TaskDef is the next worker's to report
 	attempt := newAttempt(task, limits, sent, r.Conductor, r.Log, r.Metrics)
