@@ -174,7 +174,11 @@ type destination interface {
 // prepare checks the input whole, asks the fence, and requires that the input
 // ref exists.
 func (d *Downloader) prepare(ctx context.Context, task txn.Task, attempt Attempt) (*execution, error) {
-	input, err := txn.ParseCheckoutInput(task.Input, d.Allowed)
+	raw, err := txn.InputOf(task)
+	if err != nil {
+		return nil, err
+	}
+	input, err := txn.ParseCheckoutInput(raw, d.Allowed)
 	if err != nil {
 		return nil, err
 	}

@@ -654,3 +654,18 @@ func TestAnObjectThatSaysItIsEndless(t *testing.T) {
 		t.Errorf("it is downloaded: %+v", result)
 	}
 }
+
+// An input that Conductor keeps outside ends the task, and says so: the polled task
+// holds none of its fields.
+func TestRun_NamesExternalPayloadStorage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1"})
+	task := b.task(nil)
+	task.Input, task.ExternalInput = json.RawMessage(`{}`), true
+	_, err := b.downloader.Run(t.Context(), task, &attempt{})
+	var terminal *txn.TerminalError
+	if !errors.As(err, &terminal) || !strings.Contains(err.Error(), "conductor.app.taskInputPayloadSizeThreshold") {
+		t.Errorf("got %v", err)
+	}
+
+}

@@ -179,7 +179,11 @@ type execution struct {
 }
 
 func (e *execution) run(ctx context.Context, task txn.Task) error {
-	input, err := txn.ParseCleanupInput(task.Input, e.Allowed)
+	raw, err := txn.InputOf(task)
+	if err != nil {
+		return err
+	}
+	input, err := txn.ParseCleanupInput(raw, e.Allowed)
 	switch {
 	case err != nil:
 		return err
@@ -222,6 +226,11 @@ func (e *execution) cleanWorkflow(ctx context.Context, workflow txn.WorkflowID) 
 	}
 	if !e.known {
 		return fmt.Errorf("workflow %s is unknown to this Conductor, so its repositories are not known", workflow)
+	}
+	for _, task := range e.workflow.Tasks {
+		if _, err := txn.InputOf(task); err != nil && ofOurs(task) {
+			e.problem(fmt.Errorf("task %s does not say which repository it was given, and the sweep deletes its branches: %w", task.ReferenceName, err))
+		}
 	}
 	for _, repository := range repositoriesOf(e.workflow) {
 		if !e.Allowed.AllowsRepository(repository) {
@@ -313,7 +322,7 @@ func (e *execution) reportUnreported(ctx context.Context, repository txn.Reposit
 func repositoriesOf(workflow txn.Workflow) []txn.Repository {
 	found := map[txn.Repository]bool{}
 	for _, task := range workflow.Tasks {
-		if !task.Type.IsStage() && !task.Type.IsPublish() && !task.Type.IsCleanup() {
+		if !ofOurs(task) {
 			continue
 		}
 		if workspace, ok := workspaceOf(task); ok && workspace.Repository != "" {
@@ -321,6 +330,11 @@ func repositoriesOf(workflow txn.Workflow) []txn.Repository {
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// ofOurs reports a task that was given a workspace with branches of ours.
+func ofOurs(task txn.Task) bool {
+	return task.Type.IsStage() || task.Type.IsPublish() || task.Type.IsCleanup()
 }
 
 func (e *execution) keep(repository txn.Repository, branch txn.Branch, reason string) {

@@ -611,6 +611,16 @@ func TestProblemsDoNotFailTheTask(t *testing.T) {
 		sentence string
 	}{
 		{"no input", func(b *bench, _ txn.Staged) txn.Task { return txn.Task{Workflow: workflow} }, "missing or null"},
+		{"input kept outside", func(b *bench, s txn.Staged) txn.Task {
+			task := b.afterStep(s)
+			task.Input, task.ExternalInput = json.RawMessage(`{}`), true
+			return task
+		}, "conductor.app.taskInputPayloadSizeThreshold"},
+		{"a task whose input is kept outside", func(b *bench, s txn.Staged) txn.Task {
+			outside := txn.Task{ID: "large", Workflow: workflow, Type: txn.TypeStage, ReferenceName: "large_stage", Status: txn.TaskFailed, Input: json.RawMessage(`{}`), ExternalInput: true}
+			b.workflow(txn.WorkflowFailed, outside)
+			return b.ofWorkflow(workflow)
+		}, "task large_stage does not say which repository it was given"},
 		{"an unknown field", func(b *bench, _ txn.Staged) txn.Task {
 			return txn.Task{Workflow: workflow, Input: json.RawMessage(`{"workflow_id": "w", "force": true}`)}
 		}, "force: is not a field"},

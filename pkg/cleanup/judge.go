@@ -322,7 +322,8 @@ func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, onl
 			steps[staged.Key] = &published{workspace: workspace}
 			order = append(order, staged.Key)
 		}
-		steps[staged.Key].open = steps[staged.Key].open || task.Status.Open()
+		steps[staged.Key].open = steps[staged.Key].open || task.Status.Open() ||
+			task.ExternalOutput // it put something out, and what cannot be seen
 		if commit, ok := publicationOf(task); ok {
 			steps[staged.Key].commits = append(steps[staged.Key].commits, commit)
 		}

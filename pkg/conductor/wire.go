@@ -58,6 +58,8 @@ func (w wireTask) task() txn.Task {
 		Reason:        w.ReasonForIncompletion,
 		Input:         object(w.InputData),
 		Output:        object(w.OutputData),
+
+		ExternalInput: w.ExternalInputPayloadStoragePath != "", ExternalOutput: w.ExternalOutputPayloadStoragePath != "",
 	}
 	if task.Type == "" {
 		task.Type = txn.TaskType(w.TaskType)

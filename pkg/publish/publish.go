@@ -251,7 +251,11 @@ func (e *execution) prepare(ctx context.Context) error {
 		return txn.Terminalf("", "%v", err)
 	}
 	e.budget = budget
-	if e.input, err = txn.ParsePublishInput(e.task.Input, *e.task.Definition, e.Allowed); err != nil {
+	input, err := txn.InputOf(e.task)
+	if err != nil {
+		return err
+	}
+	if e.input, err = txn.ParsePublishInput(input, *e.task.Definition, e.Allowed); err != nil {
 		return err
 	}
 	staged := e.input.Staged

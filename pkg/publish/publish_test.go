@@ -38,6 +38,7 @@ type subject func(t *testing.T) (lakefs.Config, http.RoundTripper)
 // TestPublish runs every test on a lakeFS in memory and on the real one.
 func TestPublish(t *testing.T) {
 	tests := map[string]func(*testing.T, subject){
+		"ExternalPayloadStorage":         testExternalPayloadStorage,
 		"HardFence":                      testHardFence,
 		"HardFenceWithACommonWordAsKey":  testHardFenceWithACommonWordAsKey,
 		"HardFenceIsRequired":            testHardFenceIsRequired,
@@ -1265,4 +1266,20 @@ func testFenceThatDidNotHold(t *testing.T, on subject) {
 			t.Errorf("said %q, want %q", said, want)
 		}
 	})
+}
+
+// An input that Conductor keeps outside ends the task, and says so: the polled task
+// holds none of its fields.
+func testExternalPayloadStorage(t *testing.T, on subject) {
+	b := newBench(t, on, map[string]string{"data/a": "1"})
+	task := b.task(b.stage(map[string]string{"data/a": "2"}), 0)
+	task.Input, task.ExternalInput = json.RawMessage(`{}`), true
+	_, err := b.publisher.Run(t.Context(), task, &attempt{})
+	var terminal *txn.TerminalError
+	if !errors.As(err, &terminal) || !strings.Contains(err.Error(), "conductor.app.taskInputPayloadSizeThreshold") {
+		t.Errorf("got %v", err)
+	}
+	if wrote := b.wire.writes(); len(wrote) != 0 {
+		t.Errorf("wrote %q", wrote)
+	}
 }

@@ -327,7 +327,11 @@ func (s *Stager) begin(attempt Attempt) *execution {
 // prepare checks the input whole, asks the fence, and requires that the input
 // ref exists: nothing has been created yet.
 func (e *execution) prepare(ctx context.Context, task txn.Task) (*execution, error) {
-	input, err := txn.ParseStageInput(task.Input, e.Allowed)
+	raw, err := txn.InputOf(task)
+	if err != nil {
+		return nil, err
+	}
+	input, err := txn.ParseStageInput(raw, e.Allowed)
 	if err != nil {
 		return nil, err
 	}

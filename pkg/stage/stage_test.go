@@ -620,3 +620,18 @@ func TestListingThatIsCutIsNoListing(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// An input that Conductor keeps outside ends the task, and says so: the polled task
+// holds none of its fields.
+func TestRun_NamesExternalPayloadStorage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, map[string]string{"data/a": "1"})
+	task := b.task("x", nil)
+	task.Input, task.ExternalInput = json.RawMessage(`{}`), true
+	_, err := b.stager.Run(t.Context(), task, &attempt{})
+	var terminal *txn.TerminalError
+	if !errors.As(err, &terminal) || !strings.Contains(err.Error(), "conductor.app.taskInputPayloadSizeThreshold") {
+		t.Errorf("got %v", err)
+	}
+
+}

@@ -138,7 +138,11 @@ func StepOpen(workflow Workflow, name StagingName) bool {
 
 // StagedOf is the staged reference that a publish or cleanup task was given.
 func StagedOf(task Task) (Staged, error) {
-	d, err := parseDocument("", task.Input, nil)
+	input, err := InputOf(task)
+	if err != nil {
+		return Staged{}, err
+	}
+	d, err := parseDocument("", input, nil)
 	if err != nil {
 		return Staged{}, err
 	}

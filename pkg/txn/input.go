@@ -124,6 +124,16 @@ type StageInput struct {
 	Guardrails []Guardrail
 }
 
+// InputOf is the input of a polled task. Input that Conductor keeps in its external
+// payload storage is terminal: the task itself holds an empty object, of which every
+// field would be missing.
+func InputOf(task Task) (json.RawMessage, error) {
+	if task.ExternalInput {
+		return nil, Terminalf("", "Conductor keeps the input of this task in its external payload storage, which Perago's tasks do not support; pass less to the task, or raise conductor.app.taskInputPayloadSizeThreshold on the server")
+	}
+	return task.Input, nil
+}
+
 // ParseStageInput reads and checks the whole input of a perago_stage task.
 // Unknown fields are refused.
 func ParseStageInput(raw json.RawMessage, allowed AllowList) (StageInput, error) {

@@ -311,6 +311,24 @@ func TestParseCleanupInput(t *testing.T) {
 	}
 }
 
+// An input that Conductor keeps outside is named for what it is: the task holds an
+// empty object, of which every field would be missing.
+func TestInputOf_NamesExternalPayloadStorage(t *testing.T) {
+	t.Parallel()
+	outside := Task{Type: TypeStage, Input: json.RawMessage(`{}`), ExternalInput: true}
+	_, err := InputOf(outside)
+	_, stagedErr := StagedOf(outside)
+	for _, err := range []error{err, stagedErr} {
+		var terminal *TerminalError
+		if !errors.As(err, &terminal) || !strings.Contains(err.Error(), "conductor.app.taskInputPayloadSizeThreshold") || strings.Contains(err.Error(), "missing") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if raw, err := InputOf(Task{Input: json.RawMessage(`{"a":1}`)}); err != nil || string(raw) != `{"a":1}` {
+		t.Errorf("got %s, %v", raw, err)
+	}
+}
+
 func TestCheckUpstream(t *testing.T) {
 	t.Parallel()
 	key := NewLogicalTaskKey(testWorkflow, "train_stage", 0)
@@ -349,6 +367,7 @@ func TestCheckUpstream(t *testing.T) {
 		{"no task", staged, Task{}, "staged.task_id", "cannot be read"},
 		{"not a stage", staged, record(staged, func(k *Task) { k.Output = json.RawMessage(`{"x": 1}`) }), "staged.task_id", "not a stage's"},
 		{"no output", staged, record(staged, func(k *Task) { k.Output = nil }), "staged.task_id", "not a stage's"},
+		{"its output is kept outside", staged, record(staged, func(k *Task) { k.Output, k.ExternalOutput = json.RawMessage(`{}`), true }), "staged.task_id", "conductor.app.taskOutputPayloadSizeThreshold"},
 		{"another reference name", staged, record(staged, func(k *Task) { k.ReferenceName = "other" }), "staged.logical_task_key", "the stage task's is"},
 		{"another iteration", staged, record(staged, func(k *Task) { k.Iteration = 2 }), "staged.logical_task_key", "the stage task's is"},
 	} {

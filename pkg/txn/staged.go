@@ -131,6 +131,8 @@ func CheckUpstream(staged Staged, stage Task, workflow WorkflowID) (LogicalTaskK
 		return "", Terminalf("staged.task_id", "names a task of workflow %s, not of this one; chain staged from a stage task of this workflow", stage.Workflow)
 	case stage.Status != TaskCompleted:
 		return "", replaced("its task is " + string(stage.Status))
+	case stage.ExternalOutput:
+		return "", Terminalf("staged.task_id", "names task %s, whose output Conductor keeps in its external payload storage, which Perago's tasks do not support; raise conductor.app.taskOutputPayloadSizeThreshold on the server", stage.ReferenceName)
 	}
 	var output struct {
 		Staged json.RawMessage `json:"staged"`

@@ -70,6 +70,10 @@ type Task struct {
 	// Input and Output are JSON objects; nil when Conductor gave none.
 	Input  json.RawMessage
 	Output json.RawMessage
+	// ExternalInput and ExternalOutput say that Conductor keeps the input or the
+	// output in its external payload storage: Input or Output is empty then, and
+	// means nothing.
+	ExternalInput, ExternalOutput bool
 	// Definition is the TaskDef in force for this task: a polled task carries it
 	// whole. Nil when Conductor gave none.
 	Definition *TaskDefinition

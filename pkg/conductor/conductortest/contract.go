@@ -3,6 +3,7 @@ package conductortest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -80,6 +81,7 @@ var rows = []row{
 	{"optional task", optionalTask},
 	{"expressions", expressions},
 	{"unresolved expression", unresolved},
+	{"input above the threshold is kept outside", externalPayload},
 	{"input template", inputTemplate},
 	{"changed TaskDef", changedTaskDef},
 	{"task domain", taskDomain},
@@ -886,6 +888,23 @@ func unresolved(b *bench) {
 	}), simple(kind, "later", nil)), object{"present": "here"})
 	b.equalJSON("input", b.poll(kind, "w").Input,
 		`{"absent":null,"deeper":null,"later":null,"inside":{"absent":null},"present":"here"}`)
+}
+
+// externalPayload: a task whose input is large is handed out with an empty one.
+func externalPayload(b *bench) {
+	kind := b.taskType("t", nil)
+	for kib, outside := range map[int]bool{1024: false, 4096: true} {
+		b.start(b.workflow(fmt.Sprintf("w%d", kib), nil, simple(kind, "only", object{"x": "${workflow.input.x}", "y": 1})), object{"x": strings.Repeat("x", kib<<10)})
+		polled := b.poll(kind, "w")
+		read := b.task(polled.ID)
+		for how, task := range map[string]txn.Task{"polled": polled, "read": read} {
+			b.equal(how+": kept outside", task.ExternalInput, outside)
+			b.equal(how+": output kept outside", task.ExternalOutput, false)
+			if outside {
+				b.equalJSON(how, task.Input, `{}`)
+			}
+		}
+	}
 }
 
 func inputTemplate(b *bench) {

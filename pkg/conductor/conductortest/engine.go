@@ -2,6 +2,7 @@ package conductortest
 
 import (
 	"crypto/rand"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -161,6 +162,10 @@ func (s *Server) timeouts(w *workflow) {
 	}
 }
 
+// externalInput is the size in bytes above which an input is kept outside, the default
+// of conductor.app.taskInputPayloadSizeThreshold.
+const externalInput = 3072 << 10
+
 // schedule makes a new task and queues it.
 func (s *Server) schedule(w *workflow, step *workflowTask) *task {
 	now := s.milliseconds()
@@ -171,6 +176,9 @@ func (s *Server) schedule(w *workflow, step *workflowTask) *task {
 		ScheduledTime: now, CallbackFromWorker: true, ResponseTimeout: step.TaskDefinition.ResponseTimeoutSeconds,
 		WorkflowInstanceID: w.WorkflowID, WorkflowType: w.WorkflowName, TaskID: txn.TaskID(newUUID()),
 		WorkflowTask: *step, TaskDefinition: step.TaskDefinition, Domain: w.domain(step.Name),
+	}
+	if raw, err := json.Marshal(input); err == nil && len(raw) > externalInput {
+		t.InputData, t.ExternalInput = object{}, "task/input/"+string(t.TaskID)+".json"
 	}
 	w.Tasks = append(w.Tasks, t)
 	s.tasks[t.TaskID] = t

@@ -137,6 +137,7 @@ type task struct {
 	TaskType             string          `json:"taskType"`
 	Status               txn.TaskStatus  `json:"status"`
 	InputData            object          `json:"inputData"`
+	ExternalInput        string          `json:"externalInputPayloadStoragePath,omitempty"`
 	ReferenceTaskName    string          `json:"referenceTaskName"`
 	RetryCount           int             `json:"retryCount"`
 	Seq                  int             `json:"seq"`
