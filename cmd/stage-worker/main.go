@@ -13,6 +13,7 @@ import (
 	"perago/pkg/checkout"
 	"perago/pkg/cleanup"
 	"perago/pkg/conductor"
+	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/spool"
 	"perago/pkg/stage"
@@ -88,6 +89,8 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		AllowedImports:    config.Stage.Imports(),
 		UploadConcurrency: config.Stage.UploadConcurrency,
 		UploadRate:        stage.NewUploadRate(config.Stage.UploadRateLimit),
+		FenceFile:         fence.File(),
+		RequireHardFence:  config.Stage.RequireHardFence,
 		NewExecutionID:    worker.NewExecutionID,
 		WorkflowURL:       process.Config.WorkflowURL(),
 		Staged: func(staged txn.Staged) {

@@ -183,7 +183,7 @@ func (c *cast) stage(name, content string) {
 		return t
 	}, func(port *conductorPort) worker.Handler {
 		stager := &stage.Stager{
-			Lake: lakePort{port.player}, Root: c.root, Identity: theIdentity, Allowed: txn.AllowList{"*"},
+			Lake: stagePort{lakePort{port.player}}, Root: c.root, Identity: theIdentity, Allowed: txn.AllowList{"*"},
 			UploadConcurrency: 1, NewExecutionID: port.newExecutionID,
 		}
 		return func(ctx context.Context, at *worker.Attempt) (map[string]any, error) {

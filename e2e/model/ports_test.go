@@ -125,6 +125,16 @@ func (p lakePort) Head(_ context.Context, repo txn.Repository, branch txn.Branch
 	}, idDigest)
 }
 
+// stagePort is the lakeFS of a stage. Of the target a stage asks only whether it is
+// there, and nobody in the model deletes it, so nobody else can notice the call.
+type stagePort struct{ lakePort }
+
+func (p stagePort) Head(_ context.Context, repo txn.Repository, branch txn.Branch) (txn.CommitID, error) {
+	return ask(p.player, call{name: "look for the target", reach: instant}, theLake, func(w *world) (txn.CommitID, error) {
+		return w.lakefs.Head(context.Background(), repo, branch)
+	}, func(txn.CommitID) uint64 { return 0 })
+}
+
 // History is of a commit that was read, and no commit changes.
 func (p lakePort) History(_ context.Context, repo txn.Repository, from, stopAt txn.CommitID, limit int) ([]txn.Commit, bool, error) {
 	type answer struct {

@@ -136,7 +136,7 @@ func (s *story) stage(retry int, files map[string]string) (staged txn.Staged, er
 	s.server.Restrict(s.policies[doctor.StageWorker])
 	stager := &stage.Stager{
 		Lake: lakefs.Settling{Client: s.lake}, Root: s.root, Identity: "here", Allowed: txn.AllowList{"*"}, AllowedImports: txn.ImportList{"*"},
-		UploadConcurrency: 2, NewExecutionID: newID,
+		UploadConcurrency: 2, NewExecutionID: newID, FenceFile: fence.File(), RequireHardFence: true,
 	}
 	source := map[string]any{"import": s.storage}
 	if files != nil {

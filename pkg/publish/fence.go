@@ -58,15 +58,14 @@ func (e *execution) requireFence(ctx context.Context, source txn.CommitID) error
 // checkFence says what is wrong with the action file of a commit, and what mends
 // it.
 func (e *execution) checkFence(ctx context.Context, commit txn.CommitID) error {
-	mend := "PERAGO_REQUIRE_HARD_FENCE is set; run " + e.fenceCommand("install") + " and start a new workflow from the head it prints"
 	carries, err := e.carriesFence(ctx, commit)
 	switch {
 	case errors.Is(err, txn.ErrNotFound):
-		return fmt.Errorf("commit %s holds no %s, and %s", commit, txn.FenceFile, mend)
+		return txn.FenceFileError(e.step.Repository, e.step.Branch, commit, false)
 	case err != nil:
 		return fmt.Errorf("read %s of commit %s: %w", txn.FenceFile, commit, err)
 	case !carries:
-		return fmt.Errorf("%s of commit %s is not the one that this version knows, and %s", txn.FenceFile, commit, mend)
+		return txn.FenceFileError(e.step.Repository, e.step.Branch, commit, true)
 	}
 	return nil
 }

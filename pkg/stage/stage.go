@@ -1,10 +1,12 @@
 package stage
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"runtime"
@@ -21,6 +23,10 @@ import (
 type Lake interface {
 	// Commit reads a commit by its full id.
 	Commit(ctx context.Context, repository txn.Repository, id txn.CommitID) (txn.Commit, error)
+	// Head is the commit that a branch points at; txn.ErrNotFound.
+	Head(ctx context.Context, repository txn.Repository, branch txn.Branch) (txn.CommitID, error)
+	// ReadObject opens an object of a commit; txn.ErrNotFound when there is none.
+	ReadObject(ctx context.Context, repository txn.Repository, ref txn.CommitID, path string) (io.ReadCloser, error)
 	// Objects lists everything under the prefix, in byte order.
 	Objects(ctx context.Context, repository txn.Repository, ref txn.CommitID, prefix txn.Prefix) iter.Seq2[txn.Object, error]
 	// CreateBranch makes a hidden branch; txn.ErrExists when the name is taken.
@@ -66,6 +72,7 @@ type Config struct {
 	UploadRateLimit   int64    `env:"PERAGO_UPLOAD_RATE_LIMIT,default=0" desc:"Bytes per second that all uploads of the process together may send; 0 is no limit"`
 	UploadPresigned   string   `env:"PERAGO_UPLOAD_PRESIGNED,default=auto" desc:"auto uploads to the object store itself, by pre-signed URLs, where lakeFS offers them and the store can be reached; never uploads through lakeFS alone"`
 	AllowedImports    []string `env:"PERAGO_ALLOWED_IMPORTS,default=*" desc:"Object-store prefixes that a task may import from, as URIs separated by commas; * allows all that lakeFS can read, none allows nothing"`
+	RequireHardFence bool `env:"PERAGO_REQUIRE_HARD_FENCE,default=false" desc:"As the publish workers have it: refuse a stage from a commit without the hard fence's action file before anything is uploaded, because they would refuse to publish it"`
 	// ProgressInterval is that of checkouts, too.
 	ProgressInterval time.Duration `env:"PERAGO_PROGRESS_INTERVAL,default=30s" desc:"How often a stage or a checkout that takes long says how far it is: in the log, and less often in Conductor's log of the task; 0s is never"`
 }
@@ -120,6 +127,10 @@ type Stager struct {
 	UploadConcurrency int
 	// UploadRate bounds the uploads of all tasks together; nil is no bound.
 	UploadRate *rate.Limiter
+	// FenceFile is the action file of the hard fence, as this version knows it.
+	// RequireHardFence refuses an input ref that does not carry it.
+	FenceFile        []byte
+	RequireHardFence bool
 	// NewExecutionID gives a fresh UUIDv7.
 	NewExecutionID func() (txn.ExecutionID, error)
 	// WorkflowURL is a workflow's page in Conductor's UI; nil when there is none.
@@ -364,7 +375,57 @@ func (e *execution) prepare(ctx context.Context, task txn.Task) (*execution, err
 		Task: task.ID, RetryCount: task.RetryCount, PollCount: task.PollCount, StartTime: task.StartTime,
 		Execution: id,
 	}
-	return e, e.readBase(ctx)
+	if err := e.readBase(ctx); err != nil {
+		return nil, err
+	}
+	return e, e.checkTarget(ctx)
+}
+
+// checkTarget refuses what publish would refuse after the whole upload: a target branch
+// that is not there, and, where the hard fence is required, an input ref without its
+// action file. lakeFS reads the hooks of a merge from its source, and the staged
+// commit has those of the input ref. A read-only step is not published.
+func (e *execution) checkTarget(ctx context.Context) error {
+	target := e.input.Workspace
+	if e.input.ReadOnly {
+		return nil
+	}
+	switch _, err := e.Lake.Head(ctx, target.Repository, target.Branch); {
+	case errors.Is(err, txn.ErrNotFound):
+		return errors.Join(txn.Terminalf("workspace.branch", "%s holds no branch %s; correct the name, or create the branch, and start a new workflow", target.Repository, target.Branch), err)
+	case err != nil:
+		return fmt.Errorf("read the head of %s: %w", target.Branch, err)
+	}
+	if !e.RequireHardFence {
+		return nil
+	}
+	there, known, err := e.fenceFile(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read %s of commit %s: %w", txn.FenceFile, target.Ref, err)
+	case !known:
+		return txn.Terminalf("workspace.ref", "%v", txn.FenceFileError(target.Repository, target.Branch, target.Ref, there))
+	}
+	return nil
+}
+
+// fenceFile reports whether the input ref has an action file of the hard fence, and
+// whether that is the known one.
+func (e *execution) fenceFile(ctx context.Context) (there, known bool, err error) {
+	file, err := e.Lake.ReadObject(ctx, e.repository(), e.input.Workspace.Ref, txn.FenceFile)
+	switch {
+	case errors.Is(err, txn.ErrNotFound):
+		return false, false, nil
+	case err != nil:
+		return false, false, err
+	}
+	defer file.Close()
+	// One byte more than the known file tells a longer one.
+	content, err := io.ReadAll(io.LimitReader(file, int64(len(e.FenceFile))+1))
+	if err != nil {
+		return true, false, err
+	}
+	return true, len(e.FenceFile) > 0 && bytes.Equal(content, e.FenceFile), nil
 }
 
 // readBase requires that the input ref exists.

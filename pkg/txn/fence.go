@@ -1,5 +1,7 @@
 package txn
 
+import "fmt"
+
 // The hard fence: a lakeFS action whose pre-merge hook refuses every confirm
 // commit that does not stand on its expected head. Its file is embedded in
 // package fence; these names are how a run of it is told from other hooks' runs.
@@ -13,6 +15,16 @@ const (
 	// FenceRefusal begins the message of every refusal by it.
 	FenceRefusal = "perago publish fence:"
 )
+
+// FenceFileError says that a commit does not carry the known action file although the
+// hard fence is required. there says whether it carries another file of that name.
+func FenceFileError(repository Repository, target Branch, commit CommitID, there bool) error {
+	what := fmt.Sprintf("commit %s holds no %s", commit, FenceFile)
+	if there {
+		what = fmt.Sprintf("%s of commit %s is not the one that this version knows", FenceFile, commit)
+	}
+	return fmt.Errorf("%s, and PERAGO_REQUIRE_HARD_FENCE is set; run `perago fence install lakefs://%s/%s` and start a new workflow from the head it prints", what, repository, target)
+}
 
 // HookRun is one run of a hook for one commit.
 type HookRun struct {

@@ -95,7 +95,7 @@ func needsOf(request *http.Request, body []byte) []need {
 		return []need{{"fs:ReadBranch", repository + "/branch/" + request.PathValue("reference")}}
 	case "GET /repositories/{repository}/refs/{reference}/objects/ls", "GET /repositories/{repository}/refs/{reference}/diff/{right}":
 		return []need{{"fs:ListObjects", repository}}
-	case "GET /repositories/{repository}/refs/{reference}/objects":
+	case "GET /repositories/{repository}/refs/{reference}/objects", "GET /repositories/{repository}/refs/{reference}/objects/stat":
 		return []need{{"fs:ReadObject", object}}
 	case "GET /repositories/{repository}/actions/runs", "GET /repositories/{repository}/actions/runs/{run}/hooks":
 		return []need{{"ci:ReadAction", repository}}

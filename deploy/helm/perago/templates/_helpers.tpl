@@ -51,7 +51,7 @@ and what the values add, the last word being the worker's env.
 {{- if not (kindIs "invalid" $of.uploadRateLimit) }}{{ $_ := set $all "PERAGO_UPLOAD_RATE_LIMIT" ($of.uploadRateLimit | int64 | toString) }}{{ end }}
 {{- with $of.allowedImports }}{{ $_ := set $all "PERAGO_ALLOWED_IMPORTS" (join "," .) }}{{ end }}
 {{- end }}
-{{- if eq $worker "publish" }}{{ $_ := set $all "PERAGO_REQUIRE_HARD_FENCE" (toString $of.requireHardFence) }}{{ end }}
+{{- if has $worker (list "stage" "publish") }}{{ $_ := set $all "PERAGO_REQUIRE_HARD_FENCE" (toString $root.Values.publish.requireHardFence) }}{{ end }}
 {{- if has $worker (list "stage" "cleanup") }}
 {{- $_ := set $all "PERAGO_SWEEP_INTERVAL" $root.Values.sweep.interval }}
 {{- $_ := set $all "PERAGO_SWEEP_TTL" $root.Values.sweep.ttl }}
