@@ -72,7 +72,7 @@ type Config struct {
 	UploadRateLimit   int64    `env:"PERAGO_UPLOAD_RATE_LIMIT,default=0" desc:"Bytes per second that all uploads of the process together may send; 0 is no limit"`
 	UploadPresigned   string   `env:"PERAGO_UPLOAD_PRESIGNED,default=auto" desc:"auto uploads to the object store itself, by pre-signed URLs, where lakeFS offers them and the store can be reached; never uploads through lakeFS alone"`
 	AllowedImports    []string `env:"PERAGO_ALLOWED_IMPORTS,default=*" desc:"Object-store prefixes that a task may import from, as URIs separated by commas; * allows all that lakeFS can read, none allows nothing"`
-	RequireHardFence bool `env:"PERAGO_REQUIRE_HARD_FENCE,default=false" desc:"As the publish workers have it: refuse a stage from a commit without the hard fence's action file before anything is uploaded, because they would refuse to publish it"`
+	RequireHardFence  bool     `env:"PERAGO_REQUIRE_HARD_FENCE,default=false" desc:"As the publish workers have it: refuse a stage from a commit without the hard fence's action file before anything is uploaded, because they would refuse to publish it"`
 	// ProgressInterval is that of checkouts, too.
 	ProgressInterval time.Duration `env:"PERAGO_PROGRESS_INTERVAL,default=30s" desc:"How often a stage or a checkout that takes long says how far it is: in the log, and less often in Conductor's log of the task; 0s is never"`
 }

@@ -19,11 +19,11 @@ const (
 // FenceFileError says that a commit does not carry the known action file although the
 // hard fence is required. there says whether it carries another file of that name.
 func FenceFileError(repository Repository, target Branch, commit CommitID, there bool) error {
-	what := fmt.Sprintf("commit %s holds no %s", commit, FenceFile)
+	install := fmt.Sprintf("`perago fence %s lakefs://%s/%s`", "install", repository, target)
 	if there {
-		what = fmt.Sprintf("%s of commit %s is not the one that this version knows", FenceFile, commit)
+		return fmt.Errorf("%s of commit %s is not the one that this version knows, and PERAGO_REQUIRE_HARD_FENCE is set; run %s and start a new workflow from the head it prints", FenceFile, commit, install)
 	}
-	return fmt.Errorf("%s, and PERAGO_REQUIRE_HARD_FENCE is set; run `perago fence install lakefs://%s/%s` and start a new workflow from the head it prints", what, repository, target)
+	return fmt.Errorf("commit %s holds no %s, and PERAGO_REQUIRE_HARD_FENCE is set; run %s and start a new workflow from the head it prints", commit, FenceFile, install)
 }
 
 // HookRun is one run of a hook for one commit.
