@@ -69,6 +69,10 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 	if err != nil {
 		return worker.Parts{}, fmt.Errorf("PERAGO_WORKSPACE_ROOT: %w", err)
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		return worker.Parts{}, fmt.Errorf("the name of this host: %w", err)
+	}
 	var uploading stage.Lake = lakefs.Settling{Client: lake}
 	if config.Stage.UploadPresigned == stage.PresignedAuto {
 		uploading = lakefs.NewPresigned(lakefs.Settling{Client: lake}, nil, func(direct bool, why string) {
@@ -83,7 +87,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		})
 	}
 	stager := &stage.Stager{
-		Lake: uploading, Root: root,
+		Lake: uploading, Root: root, Host: host,
 		Identity:          process.Config.Identity(config.Conductor.ServerURL),
 		Allowed:           process.Config.Allowed(),
 		AllowedImports:    config.Stage.Imports(),

@@ -195,7 +195,7 @@ func (d *Downloader) prepare(ctx context.Context, task txn.Task, attempt Attempt
 	}
 	own := &taskDirectory{root: d.Root, workflow: string(task.Workflow), name: fmt.Sprintf("checkout-%s-%s", task.ID, id)}
 	for _, segment := range []string{own.workflow, own.name} {
-		err := checkName(segment)
+		err := projection.CheckName(segment)
 		if err == nil && txn.ReservedDirectory(segment) {
 			err = fmt.Errorf("%q is a name that only the sweep gives", segment)
 		}

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"strings"
 
+	"perago/pkg/projection"
 	"perago/pkg/spool"
 	"perago/pkg/txn"
 )
@@ -68,7 +69,7 @@ func (l *listing) paths(failed *error) iter.Seq[string] {
 // list reads the whole projection and refuses what has no form on a file system. The
 // listing is the caller's to close where there is no error.
 func (e *execution) list(ctx context.Context) (_ *listing, err error) {
-	var keys keyChecker
+	var keys projection.Keys
 	workspace, prefix := e.input.Workspace, e.input.Prefix
 	all := &listing{prefix: prefix}
 	defer func() {
@@ -94,7 +95,7 @@ func (e *execution) list(ctx context.Context) (_ *listing, err error) {
 		if !prefix.Contains(remote.Path) {
 			continue // the repository's hooks
 		}
-		if err := keys.check(local); err != nil {
+		if err := keys.Check(local); err != nil {
 			return nil, txn.Terminalf("prefix", "the object %q cannot be a file: %v; nothing was downloaded, remove the object from the branch or choose another prefix", remote.Path, err)
 		}
 		listed(1, 0)
@@ -103,46 +104,4 @@ func (e *execution) list(ctx context.Context) (_ *listing, err error) {
 		}
 	}
 	return all, nil
-}
-
-// longestName is the limit of Linux file systems, in bytes.
-const longestName = 255
-
-// keyChecker refuses keys, in byte order, that have no file: what they are called
-// comes from outside, and a key that is cleaned up would be another one's file.
-type keyChecker struct {
-	// above are the keys before that the next one begins with.
-	above []string
-}
-
-func (c *keyChecker) check(local string) error {
-	if err := txn.CheckKey(local); err != nil {
-		return err
-	}
-	for name := range strings.SplitSeq(local, "/") {
-		if err := checkName(name); err != nil {
-			return err
-		}
-	}
-	for len(c.above) > 0 && !strings.HasPrefix(local, c.above[len(c.above)-1]) {
-		c.above = c.above[:len(c.above)-1]
-	}
-	for _, file := range c.above {
-		if local[len(file)] == '/' {
-			return fmt.Errorf("%q is an object too, and a file cannot be a directory", file)
-		}
-	}
-	c.above = append(c.above, local)
-	return nil
-}
-
-// checkName refuses what is no single name of a file system.
-func checkName(name string) error {
-	switch {
-	case name == "", name == ".", name == "..", strings.ContainsAny(name, "/\x00"):
-		return fmt.Errorf("%q is not the name of a file", name)
-	case len(name) > longestName:
-		return fmt.Errorf("the name %.40q… has %d bytes, more than the %d of a file system", name, len(name), longestName)
-	}
-	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"perago/pkg/projection"
 )
 
 // FuzzKeys: keys that are accepted, in the order in which lakeFS lists them, are all
@@ -21,10 +23,10 @@ func FuzzKeys(f *testing.F) {
 		keys := strings.Split(text, "\n")
 		slices.Sort(keys)
 		keys = slices.Compact(keys)
-		var checker keyChecker
+		var checker projection.Keys
 		files, directories := map[string]bool{}, map[string]bool{}
 		for _, key := range keys {
-			err := checker.check(key)
+			err := checker.Check(key)
 			fits := filepath.IsLocal(key) && path.Clean(key) == key && key != "." && !strings.Contains(key, "\x00")
 			for above := path.Dir(key); fits && above != "."; above = path.Dir(above) {
 				fits = !files[above]

@@ -108,6 +108,8 @@ func (h Hand) message(e *execution) string {
 	return fmt.Sprintf("Stage %s for %s by hand", e.input.Prefix, e.staged.Branch)
 }
 
+func (h Hand) missing(_ *execution, err error) error { return err }
+
 // metadata says where the commit comes from. It is no record of the protocol's: to a
 // publication it is anybody's commit.
 func (h Hand) metadata(e *execution) map[string]string {

@@ -26,6 +26,8 @@ func (e *execution) runImport(ctx context.Context) (Result, error) {
 	violations, err := e.compareImport(ctx)
 	end()
 	switch held := e.staged.Removed + e.staged.Changed + e.staged.Unchanged; {
+	case errors.As(err, new(*txn.TerminalError)):
+		return Result{}, err
 	case err != nil:
 		return Result{}, fmt.Errorf("compare what was imported with %s at %s: %w", e.input.Prefix, e.staged.InputRef.Short(), err)
 	case e.staged.Added+e.staged.Changed+e.staged.Unchanged == 0 && !e.input.AllowEmpty:
@@ -69,12 +71,23 @@ func (e *execution) importOnto(ctx context.Context) (txn.Commit, error) {
 // guardrails about files, in one pass over both listings.
 func (e *execution) compareImport(ctx context.Context) ([]projection.Violation, error) {
 	var changes projection.Changes
-	var err error
+	var keys projection.Keys
+	var err, refused error
 	violations, stopped := e.guardrails.Check(ctx, func(yield func(string) bool) {
 		changes, err = projection.Compare(e.input.Prefix,
 			e.Lake.Objects(ctx, e.repository(), e.staged.InputRef, e.input.Prefix),
-			e.Lake.Objects(ctx, e.repository(), e.staged.Commit, e.input.Prefix), yield)
+			e.Lake.Objects(ctx, e.repository(), e.staged.Commit, e.input.Prefix),
+			func(path string) bool {
+				if unfit := keys.Check(path); unfit != nil {
+					refused = txn.Terminalf("source.import", "%s holds the object %q, which no checkout could download: %v; remove it from the object store, or import another prefix", e.input.Import, path, unfit)
+					return false
+				}
+				return yield(path)
+			})
 	})
+	if refused != nil {
+		return nil, refused
+	}
 	if stopped != nil {
 		err = stopped // the comparison was left because of it
 	}

@@ -131,6 +131,8 @@ type Stager struct {
 	// RequireHardFence refuses an input ref that does not carry it.
 	FenceFile        []byte
 	RequireHardFence bool
+	// Host is what people call the machine that the stager runs on.
+	Host string
 	// NewExecutionID gives a fresh UUIDv7.
 	NewExecutionID func() (txn.ExecutionID, error)
 	// WorkflowURL is a workflow's page in Conductor's UI; nil when there is none.
@@ -228,6 +230,9 @@ func (e *execution) compare(ctx context.Context) (_ comparison, _ []projection.V
 	}
 	end()
 	if err != nil {
+		if errors.Is(err, projection.ErrMissing) {
+			err = e.labels.missing(e, err)
+		}
 		return comparison{}, nil, fmt.Errorf("scan %s: %w", e.input.Directory, err)
 	}
 	compared := comparison{tree: tree}
@@ -324,6 +329,8 @@ type labels interface {
 	// branch is the staging branch of an execution.
 	branch(e *execution) txn.Branch
 	message(e *execution) string
+	// missing adds to the error of a directory that is not there where it was sought.
+	missing(e *execution, err error) error
 	metadata(e *execution) map[string]string
 }
 
@@ -529,6 +536,13 @@ func (l taskLabels) branch(e *execution) txn.Branch {
 
 func (l taskLabels) message(e *execution) string {
 	return fmt.Sprintf("Stage %s of %s for %s", l.task.ReferenceName, e.input.Prefix, e.staged.Branch)
+}
+
+func (l taskLabels) missing(e *execution, err error) error {
+	if l.task.Domain == "" {
+		return fmt.Errorf("%w on host %s, where this task without a domain came to; was it written on another host?", err, e.Host)
+	}
+	return fmt.Errorf("%w on host %s, where this task of domain %s came to; was it written on another host?", err, e.Host, l.task.Domain)
 }
 
 // metadata is that of the try commit, on the branch of this execution.
