@@ -114,6 +114,10 @@ func (e *endless) Objects(_ context.Context, _ txn.Repository, ref txn.CommitID,
 	}
 }
 
+func (e *endless) Head(context.Context, txn.Repository, txn.Branch) (txn.CommitID, error) {
+	return "head", nil
+}
+
 func (e *endless) CreateBranch(context.Context, txn.Repository, txn.Branch, txn.CommitID) error {
 	return nil
 }
