@@ -52,12 +52,13 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 	}
 	cleaner := &cleanup.Cleaner{
 		Lake: lake, Workflows: conductor.Repeating{Client: server}, Fence: fence.Prover{Lake: lake},
-		Identity: process.Config.Identity(config.Conductor.ServerURL),
-		Allowed:  process.Config.Allowed(),
-		TTL:      config.Cleanup.TTL,
-		Now:      time.Now,
-		Redact:   process.Redactor.Text,
-		Events:   events(process),
+		Identity:   process.Config.Identity(config.Conductor.ServerURL),
+		Allowed:    process.Config.Allowed(),
+		TTL:        config.Cleanup.TTL,
+		UnknownTTL: config.Cleanup.UnknownTTL,
+		Now:        time.Now,
+		Redact:     process.Redactor.Text,
+		Events:     events(process),
 	}
 	return worker.Parts{
 		Conductor: server, ConductorURL: config.Conductor.ServerURL,
@@ -89,6 +90,7 @@ func sweep(ctx context.Context, process *worker.Process, cleaner *cleanup.Cleane
 	process.Metrics.StagingBranches(string(cleanup.StateKept), swept.Kept)
 	process.Metrics.StagingBranches(string(cleanup.StateFailed), swept.Failed)
 	process.Metrics.OrphanedBranches(swept.Orphaned)
+	process.Metrics.UnknownWorkflows(swept.Unknown)
 }
 
 // events logs and counts what cleanups and sweeps do.

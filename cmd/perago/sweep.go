@@ -34,10 +34,13 @@ type sweepConfig struct {
 }
 
 type sweepTTL struct {
-	TTL time.Duration `env:"PERAGO_SWEEP_TTL,default=24h" desc:"Age from which a branch goes that may still be needed, once its workflow has ended"`
+	TTL        time.Duration `env:"PERAGO_SWEEP_TTL,default=24h" desc:"Age from which a branch goes that may still be needed, once its workflow has ended"`
+	UnknownTTL time.Duration `env:"PERAGO_UNKNOWN_TTL,default=0s" desc:"Age from which a branch goes whose workflow Conductor does not know, also when it knows none; at least 168h, 0s is never"`
 }
 
-func (s sweepTTL) Validate() []error { return cleanup.Config{TTL: s.TTL}.Validate() }
+func (s sweepTTL) Validate() []error {
+	return cleanup.Config{TTL: s.TTL, UnknownTTL: s.UnknownTTL}.Validate()
+}
 
 type sweepOptions struct {
 	what  cleanup.Sweep
@@ -108,7 +111,7 @@ func (e *environment) runSweep(command *cobra.Command, options sweepOptions) err
 	cleaner := &cleanup.Cleaner{
 		Lake: lake, Workflows: conductor.Repeating{Client: server}, Fence: fence.Prover{Lake: lake},
 		Identity: config.Scope.Identity(config.Conductor.ServerURL), Allowed: config.Scope.Allowed(),
-		TTL: config.TTL.TTL, Now: time.Now,
+		TTL: config.TTL.TTL, UnknownTTL: config.TTL.UnknownTTL, Now: time.Now,
 		Events: cleanup.Events{
 			Decided: func(d cleanup.Decided) {
 				mu.Lock()

@@ -106,7 +106,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		},
 	}
 	directories := &cleanup.Directories{
-		Root: root, Workflows: server, TTL: config.Sweep.TTL, Now: time.Now,
+		Root: root, Workflows: server, TTL: config.Sweep.TTL, UnknownTTL: config.Sweep.UnknownTTL, Now: time.Now,
 		Decided: func(name string, state cleanup.State, reason string) {
 			process.Metrics.DirectoryDecided(string(state))
 			level := slog.LevelInfo
@@ -149,6 +149,9 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 			cleanup.Every(ctx, config.Sweep.Interval, func(ctx context.Context) {
 				swept, err := directories.Sweep(ctx)
 				process.Swept(ctx, swept.Deleted, swept.Kept, swept.Failed, err)
+				if err == nil {
+					process.Metrics.UnknownWorkflows(swept.Unknown)
+				}
 			})
 		}},
 		Close: func() { _ = root.Close() },

@@ -59,13 +59,21 @@ type Attempt interface {
 
 // Config is the configuration of what deletes by age.
 type Config struct {
-	Interval time.Duration `env:"PERAGO_SWEEP_INTERVAL,default=10m" desc:"Time between two sweeps: the cleanup worker's over staging branches, the stage worker's over directories on its host; 0s turns the sweep off"`
-	TTL      time.Duration `env:"PERAGO_SWEEP_TTL,default=24h" desc:"How long what a workflow left is kept: a staging branch that may still be needed, from when it was made and until its workflow has ended; the directory of a workflow that did not complete, from its end. Until then an operator's retry finds both"`
+	Interval   time.Duration `env:"PERAGO_SWEEP_INTERVAL,default=10m" desc:"Time between two sweeps: the cleanup worker's over staging branches, the stage worker's over directories on its host; 0s turns the sweep off"`
+	TTL        time.Duration `env:"PERAGO_SWEEP_TTL,default=24h" desc:"How long what a workflow left is kept: a staging branch that may still be needed, from when it was made and until its workflow has ended; the directory of a workflow that did not complete, from its end. Until then an operator's retry finds both"`
+	UnknownTTL time.Duration `env:"PERAGO_UNKNOWN_TTL,default=0s" desc:"How long what a workflow left is kept when Conductor does not know the workflow: a staging branch from when it was made, a directory named by a UUID from its last change; at least 168h, 0s is for ever. For a Conductor that archives or removes workflows at their end. Never set it where another Conductor's workflows use the same workspace root"`
 }
+
+// leastUnknownTTL leaves a person the time to notice a wrong CONDUCTOR_SERVER_URL
+// before anything is deleted on its word.
+const leastUnknownTTL = 7 * 24 * time.Hour
 
 // Validate reports every fault of the configuration.
 func (c Config) Validate() []error {
 	var faults []error
+	if c.UnknownTTL != 0 && c.UnknownTTL < max(leastUnknownTTL, c.TTL) {
+		faults = append(faults, fmt.Errorf("PERAGO_UNKNOWN_TTL is %s; it must be 0s (off), or %s and PERAGO_SWEEP_TTL or longer", c.UnknownTTL, leastUnknownTTL))
+	}
 	if c.TTL < 0 {
 		faults = append(faults, fmt.Errorf("PERAGO_SWEEP_TTL is %s; it must not be negative", c.TTL))
 	}
@@ -84,6 +92,9 @@ type Cleaner struct {
 	Identity  txn.ConductorIdentity
 	Allowed   txn.AllowList
 	TTL       time.Duration
+	// UnknownTTL is the age from which a branch goes whose workflow Conductor does not
+	// know, also when it knew none in the sweep; 0 is never.
+	UnknownTTL time.Duration
 	// Now is the clock that the age of a branch is measured by.
 	Now func() time.Time
 	// Redact takes secrets out of a text for people before it goes into the output;

@@ -28,7 +28,10 @@ type Directories struct {
 	Root      *os.Root
 	Workflows WorkflowEnds
 	TTL       time.Duration
-	Now       func() time.Time
+	// UnknownTTL is how long the directory of an unknown workflow stays after its last
+	// change; 0 is for ever.
+	UnknownTTL time.Duration
+	Now        func() time.Time
 	// Decided hears what became of each directory; nil when nobody listens.
 	Decided func(name string, state State, reason string)
 }
@@ -48,6 +51,7 @@ const directoryBatch = 256
 // for one directory is counted and told.
 func (d *Directories) Sweep(ctx context.Context) (Swept, error) {
 	var swept Swept
+	run := &directorySweep{Directories: d}
 	root, err := d.Root.Open(".")
 	if err != nil {
 		return swept, fmt.Errorf("open the workspace root: %w", err)
@@ -60,7 +64,7 @@ func (d *Directories) Sweep(ctx context.Context) (Swept, error) {
 			if !entry.IsDir() && entry.Type()&fs.ModeSymlink == 0 {
 				continue
 			}
-			state, reason := d.sweep(ctx, entry.Name())
+			state, reason := run.sweep(ctx, entry.Name())
 			if ctx.Err() != nil {
 				return swept, context.Cause(ctx) // what was set aside is put back
 			}
@@ -78,6 +82,9 @@ func (d *Directories) Sweep(ctx context.Context) (Swept, error) {
 		}
 		switch {
 		case errors.Is(err, io.EOF):
+			if d.UnknownTTL == 0 || !run.believed {
+				swept.Unknown = run.unknown
+			}
 			return swept, nil
 		case err != nil:
 			return swept, fmt.Errorf("read the workspace root: %w", err)
@@ -85,11 +92,20 @@ func (d *Directories) Sweep(ctx context.Context) (Swept, error) {
 	}
 }
 
-func (d *Directories) sweep(ctx context.Context, name string) (State, string) {
+// directorySweep is one sweep.
+type directorySweep struct {
+	*Directories
+	// believed says that Conductor knew one of the workflows.
+	believed bool
+	// unknown counts what stays because Conductor does not know its workflow.
+	unknown int
+}
+
+func (d *directorySweep) sweep(ctx context.Context, name string) (State, string) {
 	if txn.ReservedDirectory(name) {
 		return d.resume(ctx, name)
 	}
-	reason, goes, err := d.decide(ctx, txn.WorkflowID(name))
+	reason, goes, err := d.decide(ctx, txn.WorkflowID(name), name)
 	switch {
 	case err != nil:
 		return StateFailed, err.Error()
@@ -112,7 +128,7 @@ func (d *Directories) sweep(ctx context.Context, name string) (State, string) {
 
 // resume goes on with a directory that a sweep has renamed: one that ended before
 // it was done, or one on another host that is still at it.
-func (d *Directories) resume(ctx context.Context, name string) (State, string) {
+func (d *directorySweep) resume(ctx context.Context, name string) (State, string) {
 	removal, ok := txn.ParseRemoval(name)
 	switch {
 	case !ok:
@@ -124,8 +140,8 @@ func (d *Directories) resume(ctx context.Context, name string) (State, string) {
 }
 
 // finish decides on a directory that is set aside: it goes, or it is put back.
-func (d *Directories) finish(ctx context.Context, aside txn.Removal) (State, string) {
-	reason, goes, err := d.decide(ctx, aside.Workflow)
+func (d *directorySweep) finish(ctx context.Context, aside txn.Removal) (State, string) {
+	reason, goes, err := d.decide(ctx, aside.Workflow, aside.Name())
 	if err == nil && goes {
 		gone := aside
 		gone.Decided = true
@@ -148,7 +164,7 @@ func (d *Directories) finish(ctx context.Context, aside txn.Removal) (State, str
 
 // remove removes a directory whose removal is decided. RemoveAll removes links
 // themselves and stays below the root.
-func (d *Directories) remove(gone txn.Removal, reason string) (State, string) {
+func (d *directorySweep) remove(gone txn.Removal, reason string) (State, string) {
 	if err := d.Root.RemoveAll(gone.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return StateFailed, err.Error()
 	}
@@ -159,7 +175,7 @@ func (d *Directories) remove(gone txn.Removal, reason string) (State, string) {
 // was made under the name meanwhile stays, and so does the one set aside. Then the
 // workflow's files are in two places, and no stage of it takes any until a person
 // has put them together or the workflow has ended.
-func (d *Directories) putBack(aside txn.Removal) error {
+func (d *directorySweep) putBack(aside txn.Removal) error {
 	name := string(aside.Workflow)
 	_, err := d.Root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,11 +195,12 @@ func (d *Directories) putBack(aside txn.Removal) error {
 // askingTime is how long Conductor may take to say what became of a workflow.
 const askingTime = time.Minute
 
-func (d *Directories) decide(ctx context.Context, id txn.WorkflowID) (reason string, goes bool, err error) {
+func (d *directorySweep) decide(ctx context.Context, id txn.WorkflowID, name string) (reason string, goes bool, err error) {
 	// One that takes the question and never answers would end all sweeps.
 	ctx, cancel := context.WithTimeout(ctx, askingTime)
 	defer cancel()
 	status, err := d.Workflows.WorkflowStatus(ctx, id)
+	d.believed = d.believed || err == nil
 	if err == nil && status.Terminal() && status != txn.WorkflowCompleted {
 		var workflow txn.Workflow
 		switch workflow, err = d.Workflows.Workflow(ctx, id); {
@@ -196,10 +213,47 @@ func (d *Directories) decide(ctx context.Context, id txn.WorkflowID) (reason str
 	}
 	switch {
 	case errors.Is(err, txn.ErrNotFound):
-		return "this Conductor knows no workflow of this name", false, nil
+		named := txn.NamesWorkflow(string(id))
+		idle, err := d.idle(name)
+		if err != nil {
+			return "", false, err
+		}
+		if reason, goes = txn.DecideUnknownDirectory(named, idle, d.UnknownTTL); !goes && named {
+			d.unknown++
+		}
+		return reason, goes, nil
 	case err != nil:
 		return "", false, fmt.Errorf("read workflow %s: %w", id, err)
 	}
 	reason, goes = txn.DecideDirectory(status, 0, d.TTL)
 	return reason, goes, nil
+}
+
+// idle is since the newest change of a directory or of what lies directly in it; 0
+// for a link.
+func (d *directorySweep) idle(name string) (time.Duration, error) {
+	info, err := d.Root.Lstat(name)
+	if err != nil || !info.IsDir() {
+		return 0, err
+	}
+	directory, err := d.Root.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer directory.Close()
+	newest := info.ModTime()
+	for {
+		entries, err := directory.ReadDir(directoryBatch)
+		for _, entry := range entries {
+			if info, err := entry.Info(); err == nil && info.ModTime().After(newest) {
+				newest = info.ModTime()
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return d.Now().Sub(newest), nil
+		case err != nil:
+			return 0, err
+		}
+	}
 }

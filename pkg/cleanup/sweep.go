@@ -41,6 +41,10 @@ type Swept struct {
 	// Orphaned are those of Kept and Failed that no workflow that runs needs and
 	// that are older than the TTL, or whose name does not tell.
 	Orphaned int
+	// Unknown counts what stays because Conductor does not know its workflow, and
+	// what nothing else will remove: PERAGO_UNKNOWN_TTL is off, or Conductor knew no
+	// workflow at all in the sweep.
+	Unknown int
 }
 
 // Sweep goes over the branches that carry this Conductor's identity and deletes
@@ -272,7 +276,9 @@ func (s *sweep) unknownWorkflows(ctx context.Context) {
 	group.SetLimit(sweepWorkflows)
 	for _, held := range s.unknown {
 		j := &judge{Cleaner: s.Cleaner, workflow: txn.Workflow{ID: held.workflow}}
-		if !s.believed {
+		name, err := txn.ParseStagingName(held.branch.Name)
+		if !s.believed && (err != nil || s.UnknownTTL == 0 || s.Now().Sub(name.Execution.Time()) < s.UnknownTTL) {
+			s.swept.Unknown++
 			s.tell(ctx, j, Decided{Repository: held.repository, Branch: held.branch.Name, State: StateKept,
 				Reason: "its workflow is unknown to this Conductor, and so are those of all other branches; check CONDUCTOR_SERVER_URL, or delete it by name (perago sweep --branch NAME --force)"})
 			continue

@@ -52,6 +52,7 @@ var (
 	progressBytes    = Metric{"perago_progress_bytes_total", "counter", []string{"task", "phase"}, "Bytes that a phase of a task has moved or read, counted while it works, whatever becomes of the task and with what it had to repeat.", nil}
 	stagingBranches  = Metric{"perago_staging_branches", "gauge", []string{"state"}, "Staging and source branches that the last whole sweep saw, by what became of them: deleted, kept, failed. 0 until the first one.", nil}
 	orphanedBranches = Metric{"perago_orphaned_branches", "gauge", nil, "Staging and source branches that the last whole sweep could not delete, older than PERAGO_SWEEP_TTL and of no workflow that runs. 0 until the first one.", nil}
+	unknownWorkflows = Metric{"perago_unknown_workflows", "gauge", nil, "Branches or workspace directories that the last whole sweep kept because Conductor does not know their workflow, and that no later sweep will remove: PERAGO_UNKNOWN_TTL is off, or Conductor knew no workflow at all. 0 until the first one.", nil}
 	branchDecisions  = Metric{"perago_branch_decisions_total", "counter", []string{"state"}, "Decisions of cleanups and sweeps on staging and source branches: deleted, kept, failed.", nil}
 	directories      = Metric{"perago_workspace_directories_total", "counter", []string{"state"}, "Decisions of sweeps on workspace directories: deleted, kept, failed.", nil}
 	sweeps           = Metric{"perago_sweeps_total", "counter", []string{"outcome"}, "Sweeps ended: completed, failed.", nil}
@@ -78,6 +79,7 @@ var zeros = map[string][][]string{
 	directories.Name:      {{"deleted"}, {"kept"}, {"failed"}},
 	stagingBranches.Name:  {{"deleted"}, {"kept"}, {"failed"}},
 	orphanedBranches.Name: {{}},
+	unknownWorkflows.Name: {{}},
 }
 
 // Catalog lists every metric of a worker in the order of the documents.
@@ -85,7 +87,7 @@ func Catalog() []Metric {
 	return []Metric{
 		taskPoll, taskPollTime, taskExecuteTime, taskUpdateTime, taskUpdateError,
 		taskOutcomes, fenceRejections, publishOutcomes, mergeDuration, mergeBudget, phaseDuration,
-		stagedObjects, stagedBytes, progressObjects, progressBytes, stagingBranches, orphanedBranches, branchDecisions, directories, sweeps,
+		stagedObjects, stagedBytes, progressObjects, progressBytes, stagingBranches, orphanedBranches, unknownWorkflows, branchDecisions, directories, sweeps,
 		inDoubt, abandoned, leaseLost, lateLandingTotal, publishedAfter, readyCondition,
 	}
 }
@@ -228,6 +230,12 @@ func (m *Metrics) StagingBranches(state string, branches int) {
 // they are too old.
 func (m *Metrics) OrphanedBranches(branches int) {
 	m.gauges[orphanedBranches.Name].WithLabelValues().Set(float64(branches))
+}
+
+// UnknownWorkflows sets how many branches or directories the last sweep kept because
+// Conductor does not know their workflow.
+func (m *Metrics) UnknownWorkflows(kept int) {
+	m.gauges[unknownWorkflows.Name].WithLabelValues().Set(float64(kept))
 }
 
 // BranchDecided counts one decision on a staging or source branch.

@@ -40,6 +40,7 @@ func TestCatalogIsWhatIsExported(t *testing.T) {
 		"perago_merge_duration_seconds{}":              func() { m.Merged(time.Second, time.Second) },
 		"perago_merge_budget_ratio{}":                  func() {},
 		"perago_orphaned_branches{}":                   func() { m.OrphanedBranches(1) },
+		"perago_unknown_workflows{}":                   func() { m.UnknownWorkflows(1) },
 		"perago_ready_condition{condition}": func() {
 			m.Conditions(func() []Condition { return []Condition{{Name: "holds", OK: true}, {Name: "fails"}} })
 		},

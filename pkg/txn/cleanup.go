@@ -149,6 +149,16 @@ func StagedOf(task Task) (Staged, error) {
 	return parseStaged("staged", d.fields["staged"])
 }
 
+// DecideUnknownDirectory says whether the directory of a workflow that Conductor does
+// not know goes, and why. idle is since its last change; named says that its name is a
+// workflow id of Conductor's form. A ttl of 0 is never.
+func DecideUnknownDirectory(named bool, idle, ttl time.Duration) (reason string, goes bool) {
+	if !named || ttl <= 0 || idle < ttl {
+		return "this Conductor knows no workflow of this name", false
+	}
+	return fmt.Sprintf("this Conductor knows no workflow of this name, and it was not changed for %s", ttl), true
+}
+
 // DecideDirectory says whether the directory of a workflow on a stage worker's
 // host goes, and why: at once when the workflow is COMPLETED; when it ended
 // otherwise, ttl after its end, because until then a retry of a stage needs the

@@ -49,3 +49,7 @@ func ParseRemoval(name string) (Removal, bool) {
 // ReservedDirectory reports whether a name below the workspace root is one that
 // only the sweep gives, so that it is no workflow's.
 func ReservedDirectory(name string) bool { return strings.HasPrefix(name, reservedDirectories) }
+
+// NamesWorkflow reports whether a directory's name has the form of a workflow id of
+// Conductor's, which is a UUID.
+func NamesWorkflow(name string) bool { return isUUID(name) }

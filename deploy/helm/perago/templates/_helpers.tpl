@@ -55,6 +55,7 @@ and what the values add, the last word being the worker's env.
 {{- if has $worker (list "stage" "cleanup") }}
 {{- $_ := set $all "PERAGO_SWEEP_INTERVAL" $root.Values.sweep.interval }}
 {{- $_ := set $all "PERAGO_SWEEP_TTL" $root.Values.sweep.ttl }}
+{{- $_ := set $all "PERAGO_UNKNOWN_TTL" $root.Values.sweep.unknownTTL }}
 {{- end }}
 {{- range $name, $value := merge (dict) $of.env $root.Values.env }}{{ $_ := set $all $name (toString $value) }}{{ end }}
 {{- range $name, $value := $all }}
