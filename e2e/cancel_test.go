@@ -67,7 +67,8 @@ func TestNothingIsLeftHoweverAWorkflowEnds(t *testing.T) {
 			e.must(e.end(id), txn.WorkflowFailed)
 		}, before, 0},
 		{"timed out", func(e *ending) {
-			name := e.registerWith("timed_out", map[string]any{"timeoutSeconds": 4, "timeoutPolicy": "TIME_OUT_WF"}, e.holding()...)
+			// Long enough for a busy machine to come to the hold before.
+			name := e.registerWith("timed_out", map[string]any{"timeoutSeconds": 20, "timeoutPolicy": "TIME_OUT_WF"}, e.holding()...)
 			id := e.start(name, e.input())
 			e.scheduled(id, "hold")
 			e.must(e.end(id), txn.WorkflowTimedOut)
