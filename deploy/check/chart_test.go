@@ -237,6 +237,9 @@ func checkDeployment(t *testing.T, where string, d apps.Deployment) {
 	}
 	reference := variables(t)
 	for name := range values {
+		if name == "GOMEMLIMIT" {
+			continue // Go's own
+		}
 		v, ok := reference[name]
 		switch {
 		case !ok:
@@ -271,6 +274,13 @@ func checkDeployment(t *testing.T, where string, d apps.Deployment) {
 		if !found {
 			t.Errorf("%s has no secret mounted where %s=%s says", where, name, value)
 		}
+	}
+	// Nine tenths, so that garbage is collected before the limit is met.
+	if limit := c.Resources.Limits.Memory().Value(); limit > 0 && values["GOMEMLIMIT"] != fmt.Sprint(limit*9/10) {
+		t.Errorf("%s has GOMEMLIMIT=%s and the memory limit %d", where, values["GOMEMLIMIT"], limit)
+	}
+	if program == "stage-worker" && !slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return m.MountPath == "/tmp" && !m.ReadOnly }) {
+		t.Errorf("%s has no /tmp, and its root is read-only", where)
 	}
 	if root, ok := values["PERAGO_WORKSPACE_ROOT"]; ok && !slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return m.MountPath == root && !m.ReadOnly }) {
 		t.Errorf("%s has no volume at %s", where, root)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -69,6 +70,9 @@ func TestCompose(t *testing.T) {
 			}
 		}
 		checkGrace(t, where, values["PERAGO_SHUTDOWN_GRACE"], service.StopGracePeriod.String())
+		if name == "stage" && !slices.Contains(service.Tmpfs, "/tmp") {
+			t.Errorf("%s has no /tmp, and its root is read-only", where)
+		}
 		for variable, value := range values {
 			if file, ok := strings.CutPrefix(value, "/run/secrets/"); ok {
 				if !slices.ContainsFunc(service.Secrets, func(s types.ServiceSecretConfig) bool { return s.Source == file }) {
@@ -105,8 +109,20 @@ func TestUnits(t *testing.T) {
 			}
 			return all[0][1]
 		}
-		grace, _ := strings.CutPrefix(setting("Environment"), "PERAGO_SHUTDOWN_GRACE=")
-		checkGrace(t, unit, grace, setting("TimeoutStopSec")+"s")
+		environment := map[string]string{}
+		for _, pair := range strings.Fields(setting("Environment")) {
+			name, value, _ := strings.Cut(pair, "=")
+			environment[name] = value
+		}
+		checkGrace(t, unit, environment["PERAGO_SHUTDOWN_GRACE"], setting("TimeoutStopSec")+"s")
+		// Nine tenths, so that garbage is collected before the limit is met.
+		limit, _ := strconv.Atoi(strings.TrimSuffix(setting("MemoryMax"), "M"))
+		if soft, _ := strconv.Atoi(strings.TrimSuffix(environment["GOMEMLIMIT"], "MiB")); soft != limit*9/10 {
+			t.Errorf("%s has GOMEMLIMIT=%s and MemoryMax=%s", unit, environment["GOMEMLIMIT"], setting("MemoryMax"))
+		}
+		if name == "stage" && environment["TMPDIR"] != "/var/tmp" {
+			t.Errorf("%s has TMPDIR=%s; /tmp is often in memory", unit, environment["TMPDIR"])
+		}
 		stand := filepath.Join(dir, program)
 		if err := os.WriteFile(stand, []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)

@@ -21,6 +21,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{/*
+Nine tenths of a memory limit, in bytes, so that a worker collects its garbage
+before it meets the limit.
+*/}}
+{{- define "perago.memory" -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 -}}
+{{- $unit := regexFind "[A-Za-z]*$" . -}}
+{{- if not (and (hasKey $units $unit) (regexMatch "^[0-9]+[A-Za-z]*$" .)) }}{{ fail (printf "the memory limit %s: write a whole number with Ki, Mi, Gi, k, M or G" .) }}{{ end -}}
+{{- div (mul (trimSuffix $unit . | int64) (get $units $unit | int64) 9) 10 -}}
+{{- end }}
+
+{{/*
 The environment of one worker, by name: what is common, what is the worker's own,
 and what the values add, the last word being the worker's env.
 */}}
@@ -57,6 +68,7 @@ and what the values add, the last word being the worker's env.
 {{- $_ := set $all "PERAGO_SWEEP_TTL" $root.Values.sweep.ttl }}
 {{- $_ := set $all "PERAGO_UNKNOWN_TTL" $root.Values.sweep.unknownTTL }}
 {{- end }}
+{{- with dig "limits" "memory" "" ($of.resources | default dict) }}{{ $_ := set $all "GOMEMLIMIT" (include "perago.memory" (toString .)) }}{{ end }}
 {{- range $name, $value := merge (dict) $of.env $root.Values.env }}{{ $_ := set $all $name (toString $value) }}{{ end }}
 {{- range $name, $value := $all }}
 - name: {{ $name }}
