@@ -65,9 +65,9 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 	if err != nil {
 		return worker.Parts{}, fmt.Errorf("PERAGO_WORKSPACE_ROOT: %w", err)
 	}
-	root, err := os.OpenRoot(path)
+	root, err := openWorkspaceRoot(path)
 	if err != nil {
-		return worker.Parts{}, fmt.Errorf("PERAGO_WORKSPACE_ROOT: %w", err)
+		return worker.Parts{}, err
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -87,7 +87,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		})
 	}
 	stager := &stage.Stager{
-		Lake: uploading, Root: root, Host: host,
+		Lake: uploading, Host: host,
 		Identity:          process.Config.Identity(config.Conductor.ServerURL),
 		Allowed:           process.Config.Allowed(),
 		AllowedImports:    config.Stage.Imports(),
@@ -106,7 +106,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		},
 	}
 	directories := &cleanup.Directories{
-		Root: root, Workflows: server, TTL: config.Sweep.TTL, UnknownTTL: config.Sweep.UnknownTTL, Now: time.Now,
+		Workflows: server, TTL: config.Sweep.TTL, UnknownTTL: config.Sweep.UnknownTTL, Now: time.Now,
 		Decided: func(name string, state cleanup.State, reason string) {
 			process.Metrics.DirectoryDecided(string(state))
 			level := slog.LevelInfo
@@ -121,7 +121,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		},
 	}
 	downloader := &checkout.Downloader{
-		Lake: lake, Root: root,
+		Lake:           lake,
 		Allowed:        process.Config.Allowed(),
 		Concurrency:    config.Stage.UploadConcurrency,
 		NewExecutionID: worker.NewExecutionID,
@@ -133,28 +133,47 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 			switch {
 			case taskType.IsStage():
 				return func(ctx context.Context, a *worker.Attempt) (map[string]any, error) {
-					result, err := stager.Run(ctx, a.Task, a)
+					now, err := root.now()
+					if err != nil {
+						return nil, err
+					}
+					own := *stager
+					own.Root = now
+					result, err := own.Run(ctx, a.Task, a)
 					return result.Output(), err
 				}
 			case taskType.IsCheckout():
 				return func(ctx context.Context, a *worker.Attempt) (map[string]any, error) {
-					result, err := downloader.Run(ctx, a.Task, a)
+					now, err := root.now()
+					if err != nil {
+						return nil, err
+					}
+					own := *downloader
+					own.Root = now
+					result, err := own.Run(ctx, a.Task, a)
 					return result.Output(), err
 				}
 			}
 			return nil
 		},
-		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}, {Name: "temporary directory", Run: temporary}},
+		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}, {Name: "temporary directory", Run: temporary}, {Name: "workspace root", Run: root.check}},
 		Background: []func(context.Context){func(ctx context.Context) {
 			cleanup.Every(ctx, config.Sweep.Interval, func(ctx context.Context) {
-				swept, err := directories.Sweep(ctx)
+				now, err := root.now()
+				if err != nil {
+					process.Swept(ctx, 0, 0, 0, err)
+					return
+				}
+				own := *directories
+				own.Root = now
+				swept, err := own.Sweep(ctx)
 				process.Swept(ctx, swept.Deleted, swept.Kept, swept.Failed, err)
 				if err == nil {
 					process.Metrics.UnknownWorkflows(swept.Unknown)
 				}
 			})
 		}},
-		Close: func() { _ = root.Close() },
+		Close: root.close,
 	}, nil
 }
 
