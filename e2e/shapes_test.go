@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"perago/pkg/explain"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
 )
@@ -150,6 +151,12 @@ func TestSubWorkflow(t *testing.T) {
 	record := f.record(f.head())
 	if record.Workflow == workflow.ID || !strings.HasPrefix(string(record.Key), string(record.Workflow)+":prepare_stage:") {
 		t.Errorf("the publication is of %s, key %s; the outer workflow is %s", record.Workflow, record.Key, workflow.ID)
+	}
+	// Explain follows the parent down to it.
+	e := f.explained(workflow.ID)
+	if len(e.Steps) != 0 || len(e.Subs) != 1 || e.Subs[0].Workflow != record.Workflow || len(e.Subs[0].Steps) != 1 ||
+		e.Subs[0].Steps[0].State != explain.StatePublished || e.Subs[0].Steps[0].Commit != f.head() || len(e.Next) > 0 {
+		t.Errorf("explain says %+v", e)
 	}
 }
 

@@ -36,7 +36,8 @@ func (e *environment) explain() *cobra.Command {
 		Long: `Reads a workflow from Conductor and the branches that it publishes to from lakeFS, and
 says for each step where its data is: what each attempt did and what its fences saw, what
 is published as which commit, which hidden branches are still there, and what to do. It
-changes nothing.
+follows sub-workflows, and looks at user tasks that failed, at workers that fell silent and
+at tasks that wait for a worker. It changes nothing.
 
 FAILED does not mean unpublished: it looks at the branch. Where it says what a retry in
 Conductor would do, it has asked the decision that the retry's publish will ask.
@@ -83,7 +84,8 @@ func (e *environment) runExplain(ctx context.Context, id txn.WorkflowID, page st
 	if identity == "" {
 		identity = txn.DefaultConductorIdentity(config.Conductor.ServerURL)
 	}
-	facts, err := readFacts(ctx, lake, identity, workflow)
+	left := mostSubWorkflows
+	facts, err := readWorkflow(ctx, server, lake, identity, workflow, &left)
 	if err != nil {
 		return err
 	}
@@ -114,6 +116,67 @@ func writePage(file string, explanation explain.Explanation) error {
 		return err
 	}
 	return os.WriteFile(file, page.Bytes(), 0o644)
+}
+
+// mostSubWorkflows is how many sub-workflows are read, at all depths together.
+const mostSubWorkflows = 100
+
+// readWorkflow reads what both servers say of a workflow and, as many as left, of
+// its sub-workflows. What cannot be read is a problem of the facts.
+func readWorkflow(ctx context.Context, server *conductor.Client, lake *lakefs.Client, identity txn.ConductorIdentity, workflow txn.Workflow, left *int) (explain.Facts, error) {
+	facts, err := readFacts(ctx, lake, identity, workflow)
+	if err != nil {
+		return facts, err
+	}
+	problem := func(format string, arguments ...any) {
+		facts.Problems = append(facts.Problems, fmt.Errorf(format, arguments...).Error())
+	}
+	if waiting := explain.Waiting(workflow, facts.Now); len(waiting) > 0 {
+		queues, err := server.Queues(ctx)
+		for _, task := range waiting {
+			if err != nil {
+				problem("read the queues: %w", err)
+				break
+			}
+			polls, err := server.LastPolls(ctx, task.Type)
+			if err != nil {
+				problem("read who polls for %s: %w", task.Type, err)
+				continue
+			}
+			queue := explain.Queue{Type: task.Type, Domain: task.Domain}
+			for _, poll := range polls {
+				if poll.Domain == task.Domain {
+					queue.Polled = poll.At
+				}
+			}
+			for _, one := range queues {
+				if one.Type == task.Type && one.Domain == task.Domain {
+					queue.Waiting = one.Waiting
+				}
+			}
+			facts.Queues = append(facts.Queues, queue)
+		}
+	}
+	for _, task := range workflow.Tasks {
+		if task.SubWorkflow == "" {
+			continue
+		}
+		if *left--; *left < 0 {
+			problem("there are more than %d sub-workflows; explain the others by their own ids", mostSubWorkflows)
+			break
+		}
+		sub, err := server.Workflow(ctx, task.SubWorkflow)
+		if err != nil {
+			problem("read the sub-workflow %s of %s: %w", task.SubWorkflow, task.ReferenceName, err)
+			continue
+		}
+		below, err := readWorkflow(ctx, server, lake, identity, sub, left)
+		if err != nil {
+			return facts, err
+		}
+		facts.Subs = append(facts.Subs, below)
+	}
+	return facts, ctx.Err()
 }
 
 // readFacts reads what lakeFS says of a workflow. What cannot be read is a problem

@@ -151,7 +151,7 @@ func retried() explain.Explanation {
 	foreign := txn.Commit{ID: id("d"), Parents: []txn.CommitID{id("c")}, Created: begin, Message: strings.Repeat("averylongword", 40) + `"><img src="http://example.com/picture.png"><script src="http://example.com/script.js"></script>`}
 	return explain.Workflow(explain.Facts{
 		Workflow: txn.Workflow{ID: workflow, Name: "mine", Status: txn.WorkflowFailed, Reason: strings.Repeat("x", 500), Tasks: []txn.Task{
-			{ID: "s", Workflow: workflow, Type: txn.TypeStage, ReferenceName: "train_stage", Status: txn.TaskCompleted, StartTime: begin.UnixMilli(),
+			{ID: "s", Workflow: workflow, Type: txn.TypeStage, ReferenceName: "train_stage", Status: txn.TaskCompleted, StartTime: begin.UnixMilli(), Times: txn.TaskTimes{Ended: begin.Add(30 * time.Second)},
 				Input: object(map[string]any{"workspace": workspace, "prefix": "models/"}), Output: object(map[string]any{"staged": staged})},
 			publish("p1", 0, txn.TaskFailed, txn.OutcomeInDoubt, "the merge was sent and its outcome is not known"),
 			publish("p2", 1, txn.TaskTimedOut, "", "responseTimeout"),

@@ -3,6 +3,7 @@ package conductor
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 
 	"github.com/conductor-sdk/conductor-go/sdk/model"
 
@@ -60,6 +61,20 @@ func (w wireTask) task() txn.Task {
 		Output:        object(w.OutputData),
 
 		ExternalInput: w.ExternalInputPayloadStoragePath != "", ExternalOutput: w.ExternalOutputPayloadStoragePath != "",
+	}
+	for at, millis := range map[*time.Time]int64{&task.Times.Scheduled: w.ScheduledTime, &task.Times.Updated: w.UpdateTime, &task.Times.Ended: w.EndTime} {
+		if millis > 0 {
+			*at = time.UnixMilli(millis).UTC()
+		}
+	}
+	task.Times.ResponseTimeout, task.Times.Callback = txn.Timeout(max(0, w.ResponseTimeoutSeconds)), txn.Timeout(max(0, w.CallbackAfterSeconds))
+	if task.SubWorkflow = txn.WorkflowID(w.SubWorkflowId); task.SubWorkflow == "" && w.TaskType == "SUB_WORKFLOW" {
+		// Older servers put it out only.
+		var output struct {
+			SubWorkflow txn.WorkflowID `json:"subWorkflowId"`
+		}
+		_ = json.Unmarshal(w.OutputData, &output) // what cannot be read is none
+		task.SubWorkflow = output.SubWorkflow
 	}
 	if task.Type == "" {
 		task.Type = txn.TaskType(w.TaskType)

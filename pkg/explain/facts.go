@@ -23,9 +23,12 @@ type Facts struct {
 	Gone   []txn.CommitID
 	// Adoptions say what the heads hold of the publications in Publications.
 	Adoptions []txn.AdoptionFacts
-	// Now is when it was read, for tasks that should have timed out. Zero: nothing is
-	// said of them.
+	// Now is the time, to compare with Conductor's.
 	Now time.Time
+	// Queues are where the tasks of Waiting wait.
+	Queues []Queue
+	// Subs are the workflow's sub-workflows, in order.
+	Subs []Facts
 	// Problems are what could not be read: what is said is then less.
 	Problems []string
 }
@@ -110,7 +113,7 @@ type Landed struct {
 // (Facts.Adoptions).
 func Publications(f Facts) []Landed {
 	var all []Landed
-	for _, tries := range stepsOf(f.Workflow, new([]Attempt)) {
+	for _, tries := range stepsOf(f, new([]Attempt)) {
 		s := find(f, tries)
 		newest := true
 		for i, commit := range s.over.Commits {

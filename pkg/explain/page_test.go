@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"perago/pkg/txn"
 )
@@ -17,11 +18,14 @@ func retried(t *testing.T) Explanation {
 	doubt.ID, doubt.StartTime = "p1", 1793000010000
 	refused := publish(txn.TaskFailed, txn.Publication{Outcome: txn.OutcomeRefused, Fence: txn.FenceSoft}, "main advanced")
 	refused.ID, refused.RetryCount, refused.StartTime = "p2", 1, 1793000020000
+	refused.Times.Ended = time.UnixMilli(1793000025000)
+	staged := stage(txn.TaskCompleted)
+	staged.Times.Ended = time.UnixMilli(1793000010000)
 	first, second := ours("b", "a"), ours("c", "b")
 	second.Metadata["perago.supersedes"] = string(id("b"))
 	foreign := byHand("d", "c")
 	foreign.Message = strings.Repeat("x", 300) + `"><img src=https://example.com/x>`
-	return Workflow(scene{tasks: []txn.Task{stage(txn.TaskCompleted), doubt, refused}, above: []txn.Commit{foreign, second, first}}.facts())
+	return Workflow(scene{tasks: []txn.Task{refused, staged, doubt}, above: []txn.Commit{foreign, second, first}}.facts())
 }
 
 // The page has one element for each attempt, commit and refusal, asks nobody for
@@ -36,7 +40,8 @@ func TestPage(t *testing.T) {
 	page := text.String()
 	for what, want := range map[string]int{
 		`<li class="attempt `: 3, `<li class="commit `: 3, `class="refusal"`: 1, `<section class="step"`: 1, `class="todo"`: len(e.Next),
-		`<i style="left: 2.0%">`: 1, `<i style="left: 98.0%">`: 1, ` superseded"`: 1, `data-commit="` + string(id("d")) + `"`: 1,
+		`<i style="left: 0.00%; width: 40.00%">`: 1, `<i style="left: 40.00%; width: 0.00%">`: 1, `<i style="left: 80.00%; width: 20.00%">`: 1, ` superseded"`: 1,
+		`<span style="left: 0.00%">&#43;0s</span>`: 1, `<span style="left: 100.00%">&#43;25s</span>`: 1, ": COMPLETED, 10s ": 1, ">" + string(id("d")): 0, `<div class="next todo">`: 1, `data-commit="` + string(id("d")) + `"`: 1,
 		"<script": 0, "<img": 0, "&lt;script&gt;": 1, "ZgotmplZ": 0, "%!": 0,
 	} {
 		if got := strings.Count(page, what); got != want {

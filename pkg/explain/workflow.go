@@ -19,11 +19,18 @@ type Explanation struct {
 	Reason   string             `json:"reason,omitempty"`
 	Steps    []Step             `json:"steps"`
 	// Others are perago's tasks that are of no one step.
-	Others  []Attempt `json:"others"`
+	Others []Attempt `json:"others"`
+	// Users are the tasks that are neither perago's nor Conductor's own.
+	Users   []Attempt `json:"user_tasks"`
 	Targets []History `json:"targets"`
-	// Next is what to do, one sentence each; empty when there is nothing to do.
+	// Subs are the workflow's sub-workflows.
+	Subs []Explanation `json:"sub_workflows"`
+	// Next is what to do, one sentence each, also in sub-workflows; Rest says
+	// something where it is empty.
 	Next     []string `json:"next"`
 	Problems []string `json:"problems"`
+
+	now time.Time
 }
 
 // Step is one step: a stage task with its retries, and what became of its result.
@@ -52,6 +59,7 @@ type Attempt struct {
 	Retry   int               `json:"retry_count"`
 	Poll    int               `json:"poll_count"`
 	Started *time.Time        `json:"started,omitempty"`
+	Ended   *time.Time        `json:"ended,omitempty"`
 	Worker  txn.WorkerID      `json:"worker,omitempty"`
 	Status  txn.TaskStatus    `json:"status"`
 	// Result is what it did, and what its fences saw.
@@ -107,24 +115,46 @@ func States() []State {
 // Workflow explains a workflow from what was read of it.
 func Workflow(f Facts) Explanation {
 	e := Explanation{
-		Workflow: f.Workflow.ID, Name: f.Workflow.Name, Status: f.Workflow.Status, Reason: f.Workflow.Reason,
-		Steps: []Step{}, Others: []Attempt{}, Targets: []History{}, Next: []string{}, Problems: append([]string{}, f.Problems...),
+		Workflow: f.Workflow.ID, Name: f.Workflow.Name, Status: f.Workflow.Status, Reason: f.Workflow.Reason, now: f.Now,
+		Steps: []Step{}, Others: []Attempt{}, Users: f.users(), Targets: []History{}, Subs: []Explanation{}, Next: []string{}, Problems: append([]string{}, f.Problems...),
 	}
-	for _, tries := range stepsOf(f.Workflow, &e.Others) {
+	next := func(sentence string) {
+		if sentence != "" && !slices.Contains(e.Next, sentence) {
+			e.Next = append(e.Next, sentence)
+		}
+	}
+	for _, tries := range stepsOf(f, &e.Others) {
 		step := explainStep(f, tries)
 		e.Steps = append(e.Steps, step)
-		if step.Next != "" && !slices.Contains(e.Next, step.Next) {
-			e.Next = append(e.Next, step.Next)
-		}
+		next(step.Next)
 	}
-	if forgotten(f.Workflow) {
-		e.Next = append(e.Next, fmt.Sprintf("all tasks of the workflow have ended and Conductor calls it %s; if that stays so for a minute, have Conductor look again: PUT /api/workflow/decide/%s", e.Status, e.Workflow))
+	for _, sentence := range f.failed() {
+		next(sentence)
 	}
 	for _, task := range f.Workflow.Tasks {
-		if silent(f.Workflow, task, f.Now) {
-			e.Next = append(e.Next, fmt.Sprintf("%s is in progress for longer than its response timeout of %d s; if worker %s is gone, Conductor missed the timeout: have it look again: PUT /api/workflow/decide/%s",
-				task.ReferenceName, task.Definition.ResponseTimeoutSeconds, task.Worker, e.Workflow))
+		_, sentence := f.late(task)
+		next(sentence)
+	}
+	if forgotten(f.Workflow) {
+		next(fmt.Sprintf("all tasks of the workflow have ended and Conductor calls it %s; if that stays so for a minute, have Conductor look again: PUT /api/workflow/decide/%s", e.Status, e.Workflow))
+	}
+	for _, sub := range f.Subs {
+		explanation := Workflow(sub)
+		e.Subs = append(e.Subs, explanation)
+		e.Problems = append(e.Problems, explanation.Problems...)
+		// A failed try of a sub-workflow that was tried again is history.
+		if replaced(f.Workflow, sub.Workflow.ID) {
+			continue
 		}
+		for _, sentence := range explanation.Next {
+			next(forSub(sub.Workflow.ID, sentence))
+		}
+	}
+	if e.Status == txn.WorkflowPaused {
+		next("the workflow is paused: resume it in Conductor")
+	}
+	if e.Status.Terminal() && e.Status != txn.WorkflowCompleted && len(e.Next) == 0 {
+		next(fmt.Sprintf("the workflow is %s: retry it in Conductor, or start a new one from the head", e.Status))
 	}
 	for _, target := range f.Targets {
 		e.Targets = append(e.Targets, history(target))
@@ -132,26 +162,22 @@ func Workflow(f Facts) Explanation {
 	return e
 }
 
+// replaced reports whether a later task of the parent took the place of the one that
+// started a sub-workflow.
+func replaced(parent txn.Workflow, sub txn.WorkflowID) bool {
+	for i, task := range parent.Tasks {
+		if task.SubWorkflow == sub {
+			return slices.ContainsFunc(parent.Tasks[i+1:], func(later txn.Task) bool { return later.ReferenceName == task.ReferenceName })
+		}
+	}
+	return false
+}
+
 // forgotten reports whether Conductor may have missed the end of the workflow's last
 // task, as it does when it is killed at that moment: it does not notice later.
 func forgotten(workflow txn.Workflow) bool {
 	return workflow.Status == txn.WorkflowRunning && len(workflow.Tasks) > 0 &&
 		!slices.ContainsFunc(workflow.Tasks, func(t txn.Task) bool { return t.Status.Open() })
-}
-
-// lateTimeout is how late Conductor may be with a timeout, when it works as it should.
-const lateTimeout = time.Minute
-
-// silent reports whether Conductor may have missed that a task's worker is gone, as it
-// does on some of its stores. A worker that is alive extends its lease, and that is not
-// seen here.
-func silent(workflow txn.Workflow, task txn.Task, now time.Time) bool {
-	if workflow.Status != txn.WorkflowRunning || task.Status != txn.TaskInProgress || task.StartTime == 0 || now.IsZero() ||
-		task.Definition == nil || task.Definition.ResponseTimeoutSeconds <= 0 {
-		return false
-	}
-	limit := time.Duration(task.Definition.ResponseTimeoutSeconds)*time.Second + lateTimeout
-	return now.Sub(time.UnixMilli(task.StartTime)) > limit
 }
 
 // history is a target's longest range, whole: the others are part of it.
@@ -174,7 +200,8 @@ type tries struct {
 
 // stepsOf puts the tasks together by their step: a stage's own key, and the one in
 // what a publish or cleanup was given. What is of no step goes to others.
-func stepsOf(workflow txn.Workflow, others *[]Attempt) []*tries {
+func stepsOf(f Facts, others *[]Attempt) []*tries {
+	workflow := f.Workflow
 	var all []*tries
 	of := func(key txn.LogicalTaskKey) *tries {
 		for _, one := range all {
@@ -194,13 +221,13 @@ func stepsOf(workflow txn.Workflow, others *[]Attempt) []*tries {
 		case task.Type.IsPublish(), task.Type.IsCleanup():
 			staged, err := txn.StagedOf(task)
 			if err != nil {
-				*others = append(*others, attempt(task))
+				*others = append(*others, f.attempt(task))
 				continue
 			}
 			one := of(staged.Key)
 			one.tasks = append(one.tasks, task)
 		case task.Type.IsCheckout():
-			*others = append(*others, attempt(task))
+			*others = append(*others, f.attempt(task))
 		}
 	}
 	return all
@@ -267,7 +294,7 @@ func explainStep(f Facts, t *tries) Step {
 		Attempts: []Attempt{}, Open: []Open{},
 	}
 	for _, task := range t.tasks {
-		s.Attempts = append(s.Attempts, attempt(task))
+		s.Attempts = append(s.Attempts, f.attempt(task))
 	}
 	if len(at.own) > 0 {
 		s.Commit = at.own[0].ID
@@ -296,8 +323,10 @@ func (s *Step) explain(f Facts, found found) {
 	case p.Outcome == txn.OutcomeRaced:
 		s.State, s.Summary = StateRaced, fmt.Sprintf("its publication landed on %s where it should not have: %s", at, publish.Reason)
 		s.Next = fmt.Sprintf("look at %s (perago log %s), and revert what is not wanted; then start a new workflow from the head", at, at)
+	case len(own) > 0 && (publish.Status.Open() || stage.Status.Open()) && !f.Workflow.Status.Terminal():
+		s.State, s.Summary = StateRunning, fmt.Sprintf("it is under way again: %s holds %s, which this step published before it was retried or rerun", at, own[0].ID)
 	case len(own) > 0:
-		s.State, s.Summary = StateUnreported, fmt.Sprintf("%s holds %s of this step, which no publish task has put out: the answer or the completion was lost", at, own[0].ID)
+		s.State, s.Summary = StateUnreported, fmt.Sprintf("%s holds %s of this step, and no publish task in Conductor's record reports it: %s", at, own[0].ID, found.whyUnreported())
 		retry()
 	case publish.Status.Open() || stage.Status.Open():
 		s.State, s.Summary = StateRunning, "it is under way: nothing of it is published"
@@ -383,6 +412,21 @@ func (s *Step) published(f Facts, found found, at string) {
 	}
 }
 
+// whyUnreported is what is known about why no task reports the step's newest
+// publication.
+func (f found) whyUnreported() string {
+	record, err := txn.PublicationOn(f.step.Branch, f.own[0])
+	switch {
+	case err == nil && (f.staged == nil || record.StagingExecution != f.staged.Execution):
+		return "an earlier run of the step published it, and was replaced by a retry, rerun or restart"
+	case err == nil && f.publish.ID != record.Task && f.publish.ID != "":
+		return "an earlier attempt published it, and its answer or completion was lost"
+	case f.publish.ID == "" || f.publish.Status == txn.TaskCanceled:
+		return "its task was cancelled, or replaced by a rerun or restart"
+	}
+	return "the answer or the completion was lost"
+}
+
 // retryAdvice says what to do about a step that is not published as far as its
 // tasks tell. It asks the decision that a retry's publish would ask.
 func (s *Step) retryAdvice(f Facts, found found) {
@@ -457,7 +501,7 @@ func because(reason string) string {
 }
 
 // attempt is one task for people.
-func attempt(task txn.Task) Attempt {
+func (f Facts) attempt(task txn.Task) Attempt {
 	a := Attempt{
 		Task: task.ID, Name: task.ReferenceName, Type: task.Type, Retry: task.RetryCount, Poll: task.PollCount,
 		Worker: task.Worker, Status: task.Status, Result: task.Reason,
@@ -466,11 +510,18 @@ func attempt(task txn.Task) Attempt {
 		started := time.UnixMilli(task.StartTime).UTC()
 		a.Started = &started
 	}
+	if !task.Times.Ended.IsZero() && !task.Status.Open() {
+		a.Ended = &task.Times.Ended
+	}
 	switch {
 	case task.Status == txn.TaskScheduled:
 		a.Result = "waits for a worker" + because(task.Reason)
+	case task.Status == txn.TaskInProgress && isSystem(task):
+		a.Result = "is under way in Conductor"
+	case task.Status == txn.TaskInProgress && task.Times.ResponseTimeout <= 0:
+		a.Result = fmt.Sprintf("worker %s took it; it has no response timeout, so nothing tells whether that worker lives", task.Worker)
 	case task.Status == txn.TaskInProgress:
-		a.Result = "a worker is at it"
+		a.Result = fmt.Sprintf("worker %s is at it", task.Worker)
 	case task.Status == txn.TaskTimedOut, task.Status == txn.TaskCanceled:
 		a.Result = strings.TrimPrefix(because(task.Reason)+"; what its worker still does is refused by the attempt fence", ": ")
 		a.Result = strings.TrimPrefix(a.Result, "; ")
@@ -481,6 +532,9 @@ func attempt(task txn.Task) Attempt {
 		a.Result = cleanupResult(task)
 	case task.Type.IsCheckout():
 		a.Result = checkoutResult(task)
+	}
+	if what, _ := f.late(task); what != "" {
+		a.Result = what
 	}
 	if task.Type.IsPublish() {
 		p := publicationOf(task)

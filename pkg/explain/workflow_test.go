@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -151,15 +150,15 @@ func TestStates(t *testing.T) {
 		{"read-only", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskCompleted, txn.Publication{Commit: id("a"), Outcome: txn.OutcomeReadOnly}, "")}, above: none, status: txn.WorkflowCompleted},
 			StateUnchanged, "it is read-only and publishes nothing", ""},
 		{"landed, and its answer lost", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, inDoubt, "in doubt")}, above: []txn.Commit{ours("b", "a")}},
-			StateUnreported, "lakefs://lake/main holds B of this step, which no publish task has put out: the answer or the completion was lost", "retry the workflow in Conductor: its publish adopts B" + accept},
+			StateUnreported, "lakefs://lake/main holds B of this step, and no publish task in Conductor's record reports it: the answer or the completion was lost", "retry the workflow in Conductor: its publish adopts B" + accept},
 		{"landed, and the workflow runs", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, inDoubt, "in doubt")}, above: []txn.Commit{ours("b", "a")}, status: txn.WorkflowRunning},
-			StateUnreported, "lakefs://lake/main holds B of this step, which no publish task has put out: the answer or the completion was lost", ""},
+			StateUnreported, "lakefs://lake/main holds B of this step, and no publish task in Conductor's record reports it: the answer or the completion was lost", ""},
 		{"another staging landed", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, refused, "?")}, above: []txn.Commit{func() txn.Commit {
 			c := ours("b", "a")
 			c.Metadata["perago.staging_execution_id"] = string(secondExecution)
 			return c
 		}()}},
-			StateUnreported, "lakefs://lake/main holds B of this step, which no publish task has put out: the answer or the completion was lost", "retry the workflow in Conductor: its publish supersedes B; or accept that one, and start the next workflow from the head"},
+			StateUnreported, "lakefs://lake/main holds B of this step, and no publish task in Conductor's record reports it: an earlier run of the step published it, and was replaced by a retry, rerun or restart", "retry the workflow in Conductor: its publish supersedes B; or accept that one, and start the next workflow from the head"},
 		{"in doubt", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, inDoubt, "in doubt")}, above: none},
 			StateInDoubt, "a merge was sent, and the branch does not hold it: it may still land", "retry the workflow in Conductor: its publish may land; or start a new one from the head; where nobody retries, perago settle lakefs://lake/main rules it out"},
 		{"in doubt, retried by Conductor", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, inDoubt, "in doubt")}, above: none, status: txn.WorkflowRunning},
@@ -183,7 +182,7 @@ func TestStates(t *testing.T) {
 		{"raced", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, txn.Publication{Commit: id("b"), Outcome: txn.OutcomeRaced}, "main was raced")}, above: []txn.Commit{ours("b", "c"), byHand("c", "a")}},
 			StateRaced, "its publication landed on lakefs://lake/main where it should not have: main was raced", "look at lakefs://lake/main (perago log lakefs://lake/main), and revert what is not wanted; then start a new workflow from the head"},
 		{"raced, and the answer lost", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskTimedOut, txn.Publication{}, "")}, above: []txn.Commit{ours("b", "c"), byHand("c", "a")}},
-			StateUnreported, "lakefs://lake/main holds B of this step, which no publish task has put out: the answer or the completion was lost",
+			StateUnreported, "lakefs://lake/main holds B of this step, and no publish task in Conductor's record reports it: the answer or the completion was lost",
 			(&txn.PublishRacedError{Branch: "main", Published: id("b"), Foreign: id("c"), Head: id("b")}).Error()},
 		{"failed", scene{tasks: []txn.Task{stage(txn.TaskCompleted), publish(txn.TaskFailed, txn.Publication{}, "lakeFS is down")}, above: none},
 			StateFailed, "it is not published: the publish is FAILED: lakeFS is down", "retry the workflow in Conductor: its publish may land; or start a new one from the head"},
@@ -305,43 +304,6 @@ func TestAWorkflowWhoseEndConductorMissed(t *testing.T) {
 		e := Workflow(Facts{Workflow: txn.Workflow{ID: "w", Status: c.status, Tasks: c.tasks}})
 		if got := len(e.Next) == 1 && strings.Contains(e.Next[0], "PUT /api/workflow/decide/w"); got != c.want {
 			t.Errorf("%s: what to do is %q", name, e.Next)
-		}
-	}
-}
-
-// Conductor can miss that a task's worker is gone, and leave the task in progress.
-func TestWorkflow_NamesATaskWhoseTimeoutConductorMissed(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
-	started := func(ago time.Duration) int64 { return now.Add(-ago).UnixMilli() }
-	definition := &txn.TaskDefinition{ResponseTimeoutSeconds: 120}
-	task := func(status txn.TaskStatus, ago time.Duration) txn.Task {
-		return txn.Task{ID: "p", ReferenceName: "train_publish", Status: status, Worker: "host-1", StartTime: started(ago), Definition: definition}
-	}
-	unknown, unlimited := task(txn.TaskInProgress, time.Hour), task(txn.TaskInProgress, time.Hour)
-	unknown.Definition, unlimited.Definition = nil, &txn.TaskDefinition{}
-	for name, c := range map[string]struct {
-		status txn.WorkflowStatus
-		task   txn.Task
-		now    time.Time
-		want   bool
-	}{
-		"long silent":               {txn.WorkflowRunning, task(txn.TaskInProgress, 4*time.Minute), now, true},
-		"not longer than it may":    {txn.WorkflowRunning, task(txn.TaskInProgress, 3*time.Minute), now, false},
-		"scheduled":                 {txn.WorkflowRunning, task(txn.TaskScheduled, time.Hour), now, false},
-		"the workflow has ended":    {txn.WorkflowTerminated, task(txn.TaskInProgress, time.Hour), now, false},
-		"the workflow is paused":    {txn.WorkflowPaused, task(txn.TaskInProgress, time.Hour), now, false},
-		"its definition is unknown": {txn.WorkflowRunning, unknown, now, false},
-		"without such a timeout":    {txn.WorkflowRunning, unlimited, now, false},
-		"at an unknown time":        {txn.WorkflowRunning, task(txn.TaskInProgress, time.Hour), time.Time{}, false},
-	} {
-		e := Workflow(Facts{Workflow: txn.Workflow{ID: "w", Status: c.status, Tasks: []txn.Task{c.task}}, Now: c.now})
-		var want []string
-		if c.want {
-			want = []string{"train_publish is in progress for longer than its response timeout of 120 s; if worker host-1 is gone, Conductor missed the timeout: have it look again: PUT /api/workflow/decide/w"}
-		}
-		if !slices.Equal(e.Next, want) {
-			t.Errorf("%s: what to do is %q, want %q", name, e.Next, want)
 		}
 	}
 }

@@ -77,6 +77,20 @@ type Task struct {
 	// Definition is the TaskDef in force for this task: a polled task carries it
 	// whole. Nil when Conductor gave none.
 	Definition *TaskDefinition
+	// Times say when the task did what; for people, and no decision is made of them.
+	Times TaskTimes
+	// SubWorkflow is the workflow that a SUB_WORKFLOW task started; empty when it is
+	// none.
+	SubWorkflow WorkflowID
+}
+
+// TaskTimes are Conductor's times of a task; each is zero when it has none.
+type TaskTimes struct {
+	Scheduled, Updated, Ended time.Time
+	// ResponseTimeout is how long the task may go without a sign of its worker.
+	ResponseTimeout time.Duration
+	// Callback is how long a worker asked to leave the task alone.
+	Callback time.Duration
 }
 
 // TaskDefinition is the part of a Conductor TaskDef the workers go by.
