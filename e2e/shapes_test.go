@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -171,7 +173,8 @@ func TestRerunBelowALaterStepIsRefused(t *testing.T) {
 		expect: []lakefstest.Expectation{lakefstest.Allow(lakefstest.RuleBranches)},
 	})
 	content := map[string]string{"a": "2"}
-	f.user("prepare", func(txn.Task) map[string]string { return content })
+	var made atomic.Int32
+	f.user("prepare", func(txn.Task) map[string]string { made.Add(1); return content })
 	f.user("train", func(txn.Task) map[string]string { return map[string]string{"m": "2"} })
 	tasks := append(step("prepare", "data/", "${workflow.input.workspace}", nil), step("train", "models/", "${prepare_publish.output.workspace}", nil)...)
 	id := f.completed(f.register("later", tasks...), map[string]any{"workspace": f.workspace(f.first)}).ID
@@ -187,9 +190,61 @@ func TestRerunBelowALaterStepIsRefused(t *testing.T) {
 	})
 	workflow := f.end(id)
 	publish := last(t, workflow, "prepare_publish")
-	want := fmt.Sprintf("main advanced from %s to %s; rerun from that step (without this step's new content)", f.first, head)
+	want := fmt.Sprintf("main advanced from %s to %s; start a new workflow with ref=%s, or rerun prepare_stage with that workspace.ref; data/ itself changed since, and a rerun replaces that change", f.first, head, head)
 	if publish.Status != txn.TaskFailed || publish.Reason != want || f.head() != head {
 		t.Errorf("%s\nwant %s", describe(workflow), want)
+	}
+	// What the reason says can be done: the files of this run are published, on top
+	// of what is there, and the task that made them does not run again.
+	f.rerunFromHead(workflow, "prepare_stage")
+	workflow = f.end(id)
+	if diff := cmp.Diff(map[string]string{"data/a": "3", "models/m": "2"}, lakefstest.Tree(t, f.lake, f.repo, f.head())); workflow.Status != txn.WorkflowCompleted || made.Load() != 2 || diff != "" {
+		t.Errorf("prepare ran %d times; %s\n(-want +got):\n%s", made.Load(), describe(workflow), diff)
+	}
+}
+
+// rerunFromHead reruns a stage with the head of the branch as its workspace.ref.
+func (f *fleet) rerunFromHead(workflow txn.Workflow, stage txn.ReferenceName) {
+	f.t.Helper()
+	task := last(f.t, workflow, stage)
+	var input map[string]any
+	if err := json.Unmarshal(task.Input, &input); err != nil {
+		f.t.Fatal(err)
+	}
+	input["workspace"] = f.workspace(f.head())
+	if err := f.operator.RerunWith(f.t.Context(), workflow.ID, task.ID, input); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// A step that the fence refused is rerun from its stage with the head as its
+// workspace.ref: its files are published, the other's change stays, and the user's
+// task does not run again. The same trigger twice is told that there is nothing to
+// publish.
+func TestFence_SaysWhatTheBranchHolds(t *testing.T) {
+	t.Parallel()
+	f := newFleetOf(t, setup{files: map[string]string{"data/a": "1"}, expect: []lakefstest.Expectation{
+		lakefstest.Allow(lakefstest.RuleBranches), lakefstest.Allow(lakefstest.RuleMetadata),
+	}})
+	var made atomic.Int32
+	f.user("prepare", func(txn.Task) map[string]string { made.Add(1); return map[string]string{"a": "2"} })
+	name := f.register("fenced", step("prepare", "data/", "${workflow.input.workspace}", nil)...)
+	foreign := f.commitForeign(map[string]string{"other/x": "by hand"})
+	id := f.start(name, map[string]any{"workspace": f.workspace(f.first)})
+	workflow := f.end(id)
+	want := fmt.Sprintf("main advanced from %s to %s; start a new workflow with ref=%s, or rerun prepare_stage with that workspace.ref, which keeps this step's files", f.first, foreign, foreign)
+	if publish := last(t, workflow, "prepare_publish"); publish.Status != txn.TaskFailed || publish.Reason != want {
+		t.Fatalf("%s\nwant %s", describe(workflow), want)
+	}
+	f.rerunFromHead(workflow, "prepare_stage")
+	workflow = f.end(id)
+	if diff := cmp.Diff(map[string]string{"data/a": "2", "other/x": "by hand"}, lakefstest.Tree(t, f.lake, f.repo, f.head())); workflow.Status != txn.WorkflowCompleted || made.Load() != 1 || diff != "" {
+		t.Errorf("prepare ran %d times; %s\n(-want +got):\n%s", made.Load(), describe(workflow), diff)
+	}
+	again := f.end(f.start(name, map[string]any{"workspace": f.workspace(foreign)}))
+	want = fmt.Sprintf("main advanced from %s to %s; it already holds exactly these files under data/, published as %s by workflow %s: there is nothing to publish", foreign, f.head(), f.head().Short(), id)
+	if publish := last(t, again, "prepare_publish"); publish.Reason != want {
+		t.Errorf("%s\nwant %s", describe(again), want)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"perago/pkg/txn"
 )
@@ -306,6 +307,10 @@ func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, onl
 		commits   []txn.CommitID
 		// open says that a publish task of the step may still put its commit out.
 		open bool
+		// tasks are the step's publish tasks, and first is when the first of them was
+		// scheduled.
+		tasks []txn.TaskID
+		first time.Time
 	}
 	steps := map[txn.LogicalTaskKey]*published{}
 	var order []txn.LogicalTaskKey
@@ -322,8 +327,13 @@ func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, onl
 			steps[staged.Key] = &published{workspace: workspace}
 			order = append(order, staged.Key)
 		}
-		steps[staged.Key].open = steps[staged.Key].open || task.Status.Open() ||
+		step := steps[staged.Key]
+		step.open = step.open || task.Status.Open() ||
 			task.ExternalOutput // it put something out, and what cannot be seen
+		step.tasks = append(step.tasks, task.ID)
+		if at := task.Times.Scheduled; step.first.IsZero() || at.Before(step.first) {
+			step.first = at
+		}
 		if commit, ok := publicationOf(task); ok {
 			steps[staged.Key].commits = append(steps[staged.Key].commits, commit)
 		}
@@ -346,6 +356,14 @@ func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, onl
 			return found, err
 		case head == stopAt || !reached:
 			continue
+		}
+		if len(step.commits) == 0 {
+			// A rerun or restart took the task away that made an older publication, and
+			// with it what that task reported: nothing tells that it was unreported.
+			above = slices.DeleteFunc(slices.Clone(above), func(c txn.Commit) bool {
+				record, err := txn.ParseRecord(c.Metadata)
+				return err == nil && !slices.Contains(step.tasks, record.Task) && c.Created.Before(step.first)
+			})
 		}
 		for _, commit := range txn.LateLandings(key, above) {
 			one := unreported{target: step.workspace.Branch, commit: commit}

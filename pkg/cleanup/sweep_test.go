@@ -288,15 +288,26 @@ func TestHashedWorkflowIsHeldToItsName(t *testing.T) {
 // so is an event; one that a task put out is none.
 func TestPublishedAfterEnd(t *testing.T) {
 	t.Parallel()
-	for name, known := range map[string]bool{"no task put it out": false, "a task put it out": true} {
+	for name, known := range map[string]bool{
+		"no task put it out": false, "a task put it out": true,
+		// Nobody can tell what the task of a run that was replaced had reported.
+		"a rerun took its task away": true, "it landed after the rerun": false,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			staged := b.stage(0, "2")
 			commit := b.publish(staged, staged.Commit, b.first, "", b.executionAt(0))
 			publish := b.completedPublish(staged, commit)
-			if !known {
+			switch name {
+			case "no task put it out":
 				publish.Status, publish.Output = txn.TaskFailed, nil
+			case "a rerun took its task away":
+				publish.ID, publish.Status, publish.Output = "of the rerun", txn.TaskFailed, nil
+				publish.Times.Scheduled = time.Now().Add(time.Hour)
+			case "it landed after the rerun":
+				publish.ID, publish.Status, publish.Output = "of the rerun", txn.TaskFailed, nil
+				publish.Times.Scheduled = time.Now().Add(-time.Hour)
 			}
 			b.workflow(txn.WorkflowFailed, publish)
 			var told []txn.CommitID

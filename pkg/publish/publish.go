@@ -126,6 +126,7 @@ func (r Result) Output() map[string]any {
 func (p *Publisher) Run(ctx context.Context, task txn.Task, attempt Attempt) (Result, error) {
 	run := &execution{Publisher: p, task: task, attempt: attempt}
 	publication, err := run.run(ctx)
+	err = run.overlap(ctx, err)
 	if publication != nil && p.Published != nil && txn.ResultOf(txn.TypePublish, err).Update {
 		p.Published(publication.Outcome, publication.Fence)
 	}

@@ -59,6 +59,7 @@ func TestPublish(t *testing.T) {
 		"Foreign":                        testForeign,
 		"LateLandings":                   testLateLandings,
 		"TakenBack":                      testTakenBack,
+		"FenceSaysWhatIsThere":           testFenceSaysWhatIsThere,
 		"FenceThatDidNotHold":            testFenceThatDidNotHold,
 	}
 	subjects := map[string]subject{"memory": func(*testing.T) (lakefs.Config, http.RoundTripper) {

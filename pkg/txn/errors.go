@@ -162,6 +162,8 @@ type PublishFenceError struct {
 	Head     CommitID
 	// Advice says what to do, after a semicolon.
 	Advice string
+	// final says that the advice is whole: a rerun with a new ref would not help.
+	final bool
 }
 
 func (e *PublishFenceError) Error() string {

@@ -206,7 +206,7 @@ func (f PublishFacts) fenceError() error {
 		Advice: fmt.Sprintf("start a new workflow with ref=%s", f.Head),
 	}
 	if !f.Reached {
-		e.Advice = fmt.Sprintf("the input ref is not among its last %d first-parent commits; %s", HistoryLimit, e.Advice)
+		e.Advice, e.final = fmt.Sprintf("the input ref is not among its last %d first-parent commits; %s", HistoryLimit, e.Advice), true
 		return e
 	}
 	for i := len(f.Range) - 1; i >= 0; i-- {
@@ -216,25 +216,14 @@ func (f PublishFacts) fenceError() error {
 		record, err := ParseRecord(f.Range[i].Metadata)
 		switch {
 		case IsRecord(f.Range[i].Metadata) && err != nil:
-			e.Advice = fmt.Sprintf("commit %s: %v; %s", f.Range[i].ID.Short(), err, e.Advice)
+			e.Advice, e.final = fmt.Sprintf("commit %s: %v; %s", f.Range[i].ID.Short(), err, e.Advice), true
 		case err != nil || record.Workflow != f.Step.Workflow || record.Key == f.Step.Key:
 		case record.InputRef == f.Step.InputRef:
-			e.Advice = fmt.Sprintf("two steps of one workflow write %s; chain them", f.Step.Branch)
-		case f.inRange(record.InputRef):
-			e.Advice = "rerun from that step (without this step's new content)"
+			e.Advice, e.final = fmt.Sprintf("two steps of one workflow write %s; chain them", f.Step.Branch), true
 		}
 		break
 	}
 	return e
-}
-
-func (f PublishFacts) inRange(id CommitID) bool {
-	for _, commit := range f.Range {
-		if commit.ID == id {
-			return true
-		}
-	}
-	return false
 }
 
 // ConfirmRecord is the metadata of the confirm commit that an attempt makes for

@@ -119,7 +119,7 @@ func TestDecidePublish(t *testing.T) {
 		{row: fenced, name: "a newer major version", set: []func(*PublishFacts){history(with(confirm("P", "A"), keyVersion, "2"))}, fence: "written by a newer perago (metadata version \"2\"); upgrade this worker"},
 		{row: fenced, name: "another workflow's", set: []func(*PublishFacts){history(confirm("P", "A", ofKey("other:train_stage:0"), func(r *Record) { r.Workflow = otherWorkflow }))}, fence: "start a new workflow with ref="},
 		{row: fenced, name: "a later step of a restarted workflow", set: []func(*PublishFacts){history(
-			confirm("P2", "P1", ofKey("later"), func(r *Record) { r.InputRef = id("P1") }), confirm("P1", "A", otherStaging))}, fence: "; rerun from that step (without this step's new content)"},
+			confirm("P2", "P1", ofKey("later"), func(r *Record) { r.InputRef = id("P1") }), confirm("P1", "A", otherStaging))}, fence: "; start a new workflow with ref="},
 		{row: fenced, name: "a step of this workflow from the same input", set: []func(*PublishFacts){history(confirm("P2", "A", ofKey("sibling")))}, fence: "; two steps of one workflow write main; chain them"},
 		{row: fenced, name: "a step of this workflow from elsewhere", set: []func(*PublishFacts){history(confirm("P2", "A", ofKey("sibling"), func(r *Record) { r.InputRef = id("X") }))}, fence: "; start a new workflow with ref="},
 		{row: fenced, name: "the input ref is not reached", set: []func(*PublishFacts){history(confirm("P", "A")), func(f *PublishFacts) { f.Reached = false }}, fence: "is not among its last 1024 first-parent commits"},

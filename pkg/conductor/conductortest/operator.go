@@ -110,7 +110,15 @@ func (o *Operator) Restart(ctx context.Context, id txn.WorkflowID) error {
 
 // Rerun runs the workflow again from one task, which keeps its id.
 func (o *Operator) Rerun(ctx context.Context, id txn.WorkflowID, from txn.TaskID) error {
-	return o.act(ctx, http.MethodPost, "/workflow/"+string(id)+"/rerun", map[string]any{"reRunFromTaskId": from})
+	return o.rerun(ctx, id, from, nil)
+}
+
+func (o *Operator) rerun(ctx context.Context, id txn.WorkflowID, from txn.TaskID, input any) error {
+	body := map[string]any{"reRunFromTaskId": from}
+	if input != nil {
+		body["taskInput"] = input
+	}
+	return o.act(ctx, http.MethodPost, "/workflow/"+string(id)+"/rerun", body)
 }
 
 // RerunPolled is Rerun until it took hold. Conductor puts the task back into its
@@ -119,9 +127,15 @@ func (o *Operator) Rerun(ctx context.Context, id txn.WorkflowID, from txn.TaskID
 // nobody ever gets it. A look at the workflow in between ends the workflow again.
 // Both are rare; an operator who sees them does what this does, and reruns again.
 func (o *Operator) RerunPolled(ctx context.Context, id txn.WorkflowID, from txn.TaskID) error {
+	return o.RerunWith(ctx, id, from, nil)
+}
+
+// RerunWith is RerunPolled with an input that replaces the task's whole; nil keeps
+// it.
+func (o *Operator) RerunWith(ctx context.Context, id txn.WorkflowID, from txn.TaskID, input any) error {
 	const reruns, looks, between = 5, 30, 100 * time.Millisecond
 	for range reruns {
-		if err := o.Rerun(ctx, id, from); err != nil {
+		if err := o.rerun(ctx, id, from, input); err != nil {
 			return err
 		}
 		for range looks {
