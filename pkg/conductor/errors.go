@@ -85,6 +85,10 @@ func (c call) noAnswer(err error) *txn.ServerError {
 		if c.effect == effectNone {
 			class = txn.ErrRefused
 		}
+		// There was an answer, and it is this client that did not take it.
+		fault := c.fault(http.StatusOK, class, nil, innermost(err).Error(), "")
+		fault.Cause = &redactedError{err, c.redact}
+		return fault
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		// The caller's own doing: no hint.
 		if _, unsent := errors.AsType[unsentError](err); unsent {

@@ -131,9 +131,27 @@ func (s scanner) text() (string, error) {
 }
 
 // skip passes by a value: up to the comma or brace that ends it, which is left
-// unread. It looks at what the buffer holds at once, since this is where all the
+// unread.
+func (s scanner) skip() error { return s.pass(func([]byte) error { return nil }) }
+
+// value is a value as it is written, of at most limit bytes: more is errTooLarge, with
+// what as the name of it.
+func (s scanner) value(what string, limit int64) (json.RawMessage, error) {
+	var raw json.RawMessage
+	err := s.pass(func(more []byte) error {
+		if int64(len(raw)+len(more)) > limit {
+			return fmt.Errorf("%w: %s has more than %d bytes", errTooLarge, what, limit)
+		}
+		raw = append(raw, more...)
+		return nil
+	})
+	return raw, err
+}
+
+// pass gives a value piece by piece, up to the comma or brace that ends it, which is
+// left unread. It looks at what the buffer holds at once, since this is where all the
 // bytes are.
-func (s scanner) skip() error {
+func (s scanner) pass(take func([]byte) error) error {
 	depth, quoted, escaped := 0, false, false
 	for {
 		if _, err := s.Peek(1); err != nil {
@@ -155,11 +173,17 @@ func (s scanner) skip() error {
 			case b == '{', b == '[':
 				depth++
 			case depth == 0 && (b == ',' || b == '}' || b == ']'):
+				if err := take(held[:i]); err != nil {
+					return err
+				}
 				_, err := s.Discard(i)
 				return err
 			case b == '}', b == ']':
 				depth--
 			}
+		}
+		if err := take(held); err != nil {
+			return err
 		}
 		if _, err := s.Discard(len(held)); err != nil {
 			return err

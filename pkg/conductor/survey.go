@@ -114,28 +114,14 @@ func (c *Client) Running(ctx context.Context, of txn.WorkflowVersion) ([]txn.Wor
 // OpenWorkflow reads a workflow with its tasks and its input. One that does not
 // exist is txn.ErrNotFound.
 func (c *Client) OpenWorkflow(ctx context.Context, id txn.WorkflowID) (txn.OpenWorkflow, error) {
-	type wire struct {
-		wireWorkflow
-		Input  json.RawMessage `json:"input"`
-		Parent txn.WorkflowID  `json:"parentWorkflowId"`
-		Start  int64           `json:"startTime"`
-	}
-	path := "/workflow/" + segment(id)
-	read, err := survey[wire](ctx, c, path, url.Values{"includeTasks": {"true"}})
+	read, err := c.readRecord(ctx, id, true)
 	if err != nil {
 		return txn.OpenWorkflow{}, err
 	}
-	if read.WorkflowID != string(id) || read.Status == "" {
-		return txn.OpenWorkflow{}, c.call(http.MethodGet, path, effectNone).malformed(http.StatusOK, nil, nil, "not the workflow that was asked for")
-	}
-	workflow := txn.OpenWorkflow{
-		Workflow: txn.Workflow{ID: id, Name: read.WorkflowName, Status: txn.WorkflowStatus(read.Status), Reason: read.Reason, Output: object(read.Output)},
-		Input:    object(read.Input), Parent: read.Parent, Started: time.UnixMilli(read.Start),
-	}
-	if err := tasksOf(read.Tasks, func(one wireTask) { workflow.Tasks = append(workflow.Tasks, one.task()) }); err != nil {
-		return txn.OpenWorkflow{}, c.call(http.MethodGet, path, effectNone).malformed(http.StatusOK, nil, nil, err.Error())
-	}
-	return workflow, nil
+	return txn.OpenWorkflow{
+		Workflow: read.workflow(),
+		Input:    object(read.input), Parent: read.parent, Started: time.UnixMilli(read.started),
+	}, nil
 }
 
 // survey reads one JSON value.

@@ -24,7 +24,7 @@ const (
 )
 
 // errTooLarge is an answer beyond the bound.
-var errTooLarge = errors.New("the answer is too large")
+var errTooLarge = errors.New("the answer is larger than Perago reads")
 
 // errNoToken tells the SDK to add no header: authentication is this package's
 // RoundTripper's work, which has the request's context.

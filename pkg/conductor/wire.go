@@ -30,19 +30,6 @@ type wireTaskDefinition struct {
 	Tags json.RawMessage `json:"tags"`
 }
 
-// wireWorkflow is the part of a workflow this package reads.
-type wireWorkflow struct {
-	WorkflowID   string `json:"workflowId"`
-	WorkflowName string `json:"workflowName"`
-	Status       string `json:"status"`
-	Reason       string `json:"reasonForIncompletion"`
-	// EndTime is in Unix milliseconds; 0 while it has not ended.
-	EndTime int64 `json:"endTime"`
-	// Tasks is read by tasksOf.
-	Tasks  json.RawMessage `json:"tasks"`
-	Output json.RawMessage `json:"output"`
-}
-
 func (w wireTask) task() txn.Task {
 	task := txn.Task{
 		ID:            txn.TaskID(w.TaskId),

@@ -7,10 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"time"
 
-	"github.com/antihax/optional"
-	"github.com/conductor-sdk/conductor-go/sdk/client"
 	"github.com/conductor-sdk/conductor-go/sdk/model"
 
 	"perago/pkg/txn"
@@ -60,37 +57,31 @@ func (c *Client) StartWorkflow(ctx context.Context, request StartRequest) (txn.W
 }
 
 // Workflow reads a workflow with its tasks, in the order they were scheduled.
+// Inputs and outputs of tasks that are not Perago's are left out when they are large.
 // One that does not exist is txn.ErrNotFound.
 func (c *Client) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow, error) {
-	call := c.call(http.MethodGet, "/workflow/"+segment(id), effectNone)
-	_, response, err := c.workflows.GetExecutionStatus(ctx, segment(id),
-		&client.WorkflowResourceApiGetExecutionStatusOpts{IncludeTasks: optional.NewBool(true)})
-	raw, err := call.settle(response, err)
+	read, err := c.readRecord(ctx, id, false)
 	if err != nil {
 		return txn.Workflow{}, err
 	}
-	if raw == nil {
-		return txn.Workflow{}, call.missing(response.StatusCode)
+	return read.workflow(), nil
+}
+
+// stream sends a request whose success is read as it comes. Everything else, also an
+// answer of 204, is an error.
+func (c *Client) stream(ctx context.Context, call call, query url.Values) (*http.Response, *bufio.Reader, error) {
+	response, err := c.do(withStream(ctx), call, query, nil)
+	if response != nil && response.StatusCode == http.StatusOK {
+		return response, bufio.NewReader(response.Body), nil
 	}
-	var read wireWorkflow
-	if err := json.Unmarshal(raw, &read); err != nil {
-		return txn.Workflow{}, call.malformed(response.StatusCode, response.Header, raw, "not a workflow: "+err.Error())
+	raw, err := call.settle(response, err)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case raw == nil:
+		return nil, nil, call.missing(response.StatusCode)
 	}
-	if read.WorkflowID != string(id) || read.Status == "" {
-		return txn.Workflow{}, call.malformed(response.StatusCode, response.Header, raw, "not the workflow that was asked for")
-	}
-	workflow := txn.Workflow{
-		ID: id, Name: read.WorkflowName, Status: txn.WorkflowStatus(read.Status),
-		Reason: read.Reason, Output: object(read.Output),
-	}
-	// A workflow that was retried still has the end of the time before.
-	if workflow.Status.Terminal() && read.EndTime > 0 {
-		workflow.Ended = time.UnixMilli(read.EndTime)
-	}
-	if err := tasksOf(read.Tasks, func(one wireTask) { workflow.Tasks = append(workflow.Tasks, one.task()) }); err != nil {
-		return txn.Workflow{}, call.malformed(response.StatusCode, response.Header, raw, err.Error())
-	}
-	return workflow, nil
+	return nil, nil, call.malformed(response.StatusCode, response.Header, raw, "not a workflow")
 }
 
 // WorkflowStatus reads a workflow's status and nothing else. The server sends
@@ -99,19 +90,11 @@ func (c *Client) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflow,
 // not exist is txn.ErrNotFound.
 func (c *Client) WorkflowStatus(ctx context.Context, id txn.WorkflowID) (txn.WorkflowStatus, error) {
 	call := c.call(http.MethodGet, "/workflow/"+segment(id), effectNone)
-	response, err := c.do(withStream(ctx), call, url.Values{"includeTasks": {"false"}}, nil)
-	if response == nil || response.StatusCode != http.StatusOK {
-		raw, err := call.settle(response, err)
-		if err != nil {
-			return "", err
-		}
-		if raw == nil {
-			return "", call.missing(response.StatusCode)
-		}
-		return "", call.malformed(response.StatusCode, response.Header, raw, "not a workflow")
+	response, body, err := c.stream(ctx, call, url.Values{"includeTasks": {"false"}})
+	if err != nil {
+		return "", err
 	}
 	defer discard(response)
-	body := bufio.NewReader(response.Body)
 	beginning, _ := body.Peek(64)
 	fields, err := topLevelStrings(body, "workflowId", "status")
 	switch {

@@ -84,7 +84,7 @@ const (
 )
 
 // errTooLarge is not asked for again: it would be as large again.
-var errTooLarge = errors.New("the answer is too large to be lakeFS's")
+var errTooLarge = errors.New("the answer is larger than Perago reads")
 
 // call is one call of the API: what it is, how its answer is read, and what
 // became of it. It travels in the request's context. Only the goroutine that
@@ -201,7 +201,7 @@ func (c *call) accept(response *http.Response) error {
 	case err != nil:
 		return c.unreadable(response, body, fmt.Errorf("the answer was cut: %w", withoutURL(err)))
 	case int64(len(body)) > limit:
-		return c.unreadable(response, nil, errTooLarge)
+		return c.unreadable(response, nil, fmt.Errorf("%w: more than %d bytes", errTooLarge, limit))
 	case c.decode != nil:
 		if err := c.decode(body); err != nil {
 			return c.unreadable(response, body, err)
