@@ -126,7 +126,7 @@ func TestConductorThatKnowsNothingIsNotBelieved(t *testing.T) {
 	delete(b.workflows, workflow)
 	branch := b.of(other, 9*ttl)
 	swept, decided := b.sweep(cleanup.Sweep{})
-	if swept != (cleanup.Swept{Kept: 1, Orphaned: 1}) || !strings.Contains(decided[branch].Reason, "check CONDUCTOR_SERVER_URL") || len(b.left()) != 1 {
+	if swept != (cleanup.Swept{Kept: 1, Orphaned: 1, Unknown: 1}) || !strings.Contains(decided[branch].Reason, "check CONDUCTOR_SERVER_URL") || len(b.left()) != 1 {
 		t.Errorf("%+v, %+v", swept, decided)
 	}
 }
