@@ -89,6 +89,10 @@ func variables(t *testing.T) map[string]variable {
 			v.workers = code(r.above)
 		}
 		name := code(r.cells[0])[0]
+		// Two programs may describe one variable, each with what it means there.
+		if before, ok := all[name]; ok && len(before.workers) > 0 && len(v.workers) > 0 {
+			v.workers = append(before.workers, v.workers...)
+		}
 		all[name] = v
 		if _, file, ok := strings.Cut(r.cells[2], "in a file named by "); ok {
 			all[code(file)[0]] = variable{workers: v.workers}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,8 +22,10 @@ func TestSweepStaysInItsDirectory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
-		// plant acts before, asked when the sweep asks about the ended workflow.
+		// plant acts before, asked when the sweep asks about the ended workflow for the
+		// first time, again when it has set the directory aside and asks once more.
 		plant, asked func(w *world)
+		again        func(w *world, aside string)
 	}{
 		{name: "links of every kind", plant: func(w *world) {
 			for name, target := range map[string]string{
@@ -45,6 +48,9 @@ func TestSweepStaysInItsDirectory(t *testing.T) {
 		{name: "becomes a link to outside", asked: func(w *world) { w.swap(w.in(string(ended)), w.beside("outside")) }},
 		{name: "becomes a link to another workflow's", asked: func(w *world) { w.swap(w.in(string(ended)), string(neighbor)) }},
 		{name: "a directory in it becomes a link to outside", asked: func(w *world) { w.swap(w.in(string(ended), "task"), w.beside("outside", "task")) }},
+		{name: "set aside, it becomes a link to outside", again: func(w *world, aside string) { w.swap(aside, w.beside("outside")) }},
+		{name: "set aside, it becomes a link to another workflow's", again: func(w *world, aside string) { w.swap(aside, string(neighbor)) }},
+		{name: "set aside, a directory in it becomes a link to outside", again: func(w *world, aside string) { w.swap(filepath.Join(aside, "task"), w.beside("outside", "task")) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -56,9 +62,17 @@ func TestSweepStaysInItsDirectory(t *testing.T) {
 				c.plant(w)
 			}
 			w.guard()
+			times := 0
 			w.directories.Workflows = asked{&w.ends, func() {
-				if c.asked != nil {
+				switch times++; {
+				case times == 1 && c.asked != nil:
 					c.asked(w)
+				case times == 2 && c.again != nil:
+					aside, err := filepath.Glob(w.in(".perago-aside-*-" + string(ended)))
+					if err != nil || len(aside) != 1 {
+						t.Fatalf("%q, %v", aside, err)
+					}
+					c.again(w, aside[0])
 				}
 			}}
 			swept := w.sweep()

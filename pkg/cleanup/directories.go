@@ -214,9 +214,11 @@ func (d *directorySweep) decide(ctx context.Context, id txn.WorkflowID, name str
 	switch {
 	case errors.Is(err, txn.ErrNotFound):
 		named := txn.NamesWorkflow(string(id))
-		idle, err := d.idle(name)
-		if err != nil {
-			return "", false, err
+		var idle time.Duration
+		if named && d.UnknownTTL > 0 { // else nothing that is not its own is looked into
+			if idle, err = d.idle(name); err != nil {
+				return "", false, err
+			}
 		}
 		if reason, goes = txn.DecideUnknownDirectory(named, idle, d.UnknownTTL); !goes && named {
 			d.unknown++
