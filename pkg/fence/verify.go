@@ -122,11 +122,12 @@ func (t Target) otherHook(err error) error {
 // refusalOf is what a refusal by the fence says, to be shown: the fence's own
 // sentence, or the whole text where redaction has taken its beginning away.
 func refusalOf(err error) string {
-	text := err.Error()
-	if _, words, ok := strings.Cut(text, txn.FenceRefusal); ok {
-		text = txn.FenceRefusal + words
+	_, words, ok := strings.Cut(txn.HookMessage(err), txn.FenceRefusal)
+	if !ok {
+		return err.Error()
 	}
-	return strings.TrimRight(text, "\n")
+	sentence, _, _ := strings.Cut(words, "\n")
+	return txn.FenceRefusal + sentence
 }
 
 func names(runs []txn.HookRun) string {

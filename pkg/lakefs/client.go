@@ -80,7 +80,7 @@ func defaultTransport() *http.Transport {
 // of 1000 objects or commits with long names and much metadata.
 const (
 	largestAnswer  = 32 << 20
-	largestRefusal = 64 << 10
+	largestRefusal = 1 << 20
 )
 
 // errTooLarge is not asked for again: it would be as large again.

@@ -11,14 +11,15 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"perago/pkg/txn"
 )
 
-// longestMessage bounds the server's word in an error, in bytes. A hook's
-// message stands behind lakeFS's own and has to fit.
+// longestMessage bounds the server's word in an error, in bytes.
 const longestMessage = 4 << 10
 
 const forbiddenHint = "the key lacks the permission, or a branch protection rule matches"
@@ -156,7 +157,41 @@ func (c *call) answered(response *http.Response, body []byte) *txn.ServerError {
 	case !own && status < 500 && !passing(status):
 		hint = c.notLakeFS()
 	}
-	return c.failed(status, class, kind, message, hint, nil)
+	if !errors.Is(kind, txn.ErrHookRefused) {
+		return c.failed(status, class, kind, message, hint, nil)
+	}
+	refused := c.failed(status, class, kind, hookFirst(message), hint, nil)
+	refused.Said = said(c.sender.redact.text(message))
+	return refused
+}
+
+// failedHook is how lakeFS begins what a hook said, behind a beginning of its own.
+var failedHook = regexp.MustCompile(`\* hook run id '[^']*' failed on action '([^']*)' hook '([^']*)': (?:action failed: )?`)
+
+// hookFirst puts the hook and its words at the beginning of lakeFS's message,
+// because readers cut a message at its end.
+func hookFirst(message string) string {
+	at := failedHook.FindStringSubmatchIndex(message)
+	if at == nil {
+		return "a hook refused: " + message
+	}
+	return fmt.Sprintf("hook %s of action %s refused: %s", message[at[4]:at[5]], message[at[2]:at[3]], message[at[1]:])
+}
+
+// longestSaid bounds the whole message of hooks, in bytes. It goes into a task's
+// output, for which Conductor has a limit.
+const longestSaid = 32 << 10
+
+// said is a text for people that keeps its lines. Other control characters, which
+// some databases behind a Conductor refuse, become spaces.
+func said(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+	return cutAt(strings.TrimSpace(text), longestSaid)
 }
 
 // ownWords gives the message of a refusal and whether it is lakeFS's: a JSON
@@ -234,11 +269,15 @@ func (c *call) kindOf(status int, message string) error {
 // cut makes one line of a text, which may be anything, and bounds it at a rune's
 // boundary.
 func cut(text string) string {
-	text = txn.OneLine(text)
-	if len(text) <= longestMessage {
+	return cutAt(txn.OneLine(text), longestMessage)
+}
+
+// cutAt bounds a text in bytes, at a rune's boundary.
+func cutAt(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	end := longestMessage
+	end := limit
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -3,6 +3,7 @@ package lakefs
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"html"
 	"io"
@@ -410,9 +411,60 @@ func TestHookMessageIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept := strings.TrimSuffix(failed.Message, "…")
-		if !utf8.ValidString(kept) || !strings.HasPrefix(long, kept) || len(kept) < longestMessage-4 || len(kept) > longestMessage {
+		if !utf8.ValidString(kept) || !strings.HasPrefix("a hook refused: "+long, kept) || len(kept) < longestMessage-4 || len(kept) > longestMessage {
 			t.Errorf("%d bytes of the message are left, and end with %q", len(kept), kept[len(kept)-4:])
 		}
+	}
+}
+
+// lakeFS begins a hook's refusal with words of its own, which fill a reason when the
+// names are long. The hook's words come before them.
+func TestHookRefusal_BeginsWithTheHooksOwnWords(t *testing.T) {
+	t.Parallel()
+	first, second := "table orders: row 7 has no date\n"+strings.Repeat("table orders: é\n", 1000), "too many files"
+	message := "update branch main: pre-merge hook aborted, run id '5a1': 2 errors occurred:\n" +
+		"\t* hook run id '0000_0000' failed on action 'data quality' hook 'dates': action failed: " + first +
+		"\t* hook run id '0001_0000' failed on action 'limits' hook 'count': webhook request failed: " + second + "\x00 " + testSecret + "\n\n"
+	body, err := json.Marshal(map[string]string{"message": message})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := map[string]func(*Client) error{
+		"merge": func(c *Client) error {
+			_, err := c.Merge(t.Context(), txn.Merge{Repository: repo, Source: id("a"), Destination: main})
+			return err
+		},
+		"commit": func(c *Client) error {
+			_, err := c.CreateCommit(t.Context(), repo, main, "m", nil)
+			return err
+		},
+	}
+	for name, send := range call {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := send(testClient(t, roundTrip(func(*http.Request) (*http.Response, error) { return reply(412, string(body)), nil })))
+			if !errors.Is(err, txn.ErrHookRefused) || !strings.HasPrefix(err.Error(), "hook dates of action data quality refused: table orders: row 7 has no date table") {
+				t.Fatalf("%.200v; want the hook's words first", err)
+			}
+			said := txn.HookMessage(err)
+			if !strings.Contains(said, first+"\t* hook run id '0001_0000' failed on action 'limits' hook 'count': webhook request failed: "+second) {
+				t.Errorf("the whole message is not kept: %d bytes, %.300q", len(said), said)
+			}
+			if strings.Contains(said, testSecret) || strings.Contains(said, "\x00") {
+				t.Error("the message holds the secret or a NUL")
+			}
+		})
+	}
+}
+
+// A merge that a hook refused with a very long message is refused and not in doubt.
+func TestHookRefusal_IsDefiniteWhateverItsLength(t *testing.T) {
+	t.Parallel()
+	_, err := testClient(t, roundTrip(func(*http.Request) (*http.Response, error) {
+		return reply(412, `{"message":"`+strings.Repeat("é", 200<<10)+`"}`), nil
+	})).Merge(t.Context(), txn.Merge{Repository: repo, Source: id("a"), Destination: main})
+	if said := txn.HookMessage(err); !errors.Is(err, txn.ErrHookRefused) || !errors.Is(err, txn.ErrRefused) || !utf8.ValidString(said) || len(said) > longestSaid+len("…") || len(said) < longestSaid {
+		t.Errorf("%.200v, with %d bytes of the message", err, len(said))
 	}
 }
 

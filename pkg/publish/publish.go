@@ -434,7 +434,7 @@ func (e *execution) merge(ctx context.Context, record txn.Record) (txn.CommitID,
 		e.Merged(time.Since(sent), e.budget.MergeTimeout)
 	}
 	if err != nil {
-		return "", fmt.Errorf("merge %s into %s at %s: %w", record.SourceCommit, e.step.Branch, record.ExpectedHead, err)
+		return "", fmt.Errorf("merge %s into %s at %s: %w", record.SourceCommit.Short(), e.step.Branch, record.ExpectedHead.Short(), err)
 	}
 	return landed, nil
 }

@@ -51,14 +51,19 @@ type ServerError struct {
 	Class error
 	// Kind is what a refusal was about, or nil.
 	Kind error
-	// Message is the server's own word, or the transport's.
+	// Message is the server's own word, or the transport's, on one line.
 	Message string
+	// Said is the whole message of the hooks that refused, with its lines; empty
+	// when no hook refused. It holds no secret of the adapter's.
+	Said string
 	// Hint says what to do, when the adapter knows.
 	Hint string
 	// Cause is the transport's error, or nil.
 	Cause error
 }
 
+// Error is the answer and what to do. What a hook said comes before the answer,
+// because a task's reason is cut at its end.
 func (e *ServerError) Error() string {
 	text := e.Server + " "
 	switch {
@@ -68,7 +73,11 @@ func (e *ServerError) Error() string {
 		text += "gave no answer"
 	}
 	text += fmt.Sprintf(" to %s %s", e.Method, e.Path)
-	if e.Message != "" {
+	switch {
+	case e.Message == "":
+	case errors.Is(e.Kind, ErrHookRefused):
+		text = e.Message + " (" + text + ")"
+	default:
 		text += ": " + e.Message
 	}
 	if e.Hint != "" {
@@ -86,6 +95,16 @@ func (e *ServerError) Unwrap() []error {
 		}
 	}
 	return all
+}
+
+// HookMessage is the whole message of the hooks that refused; empty when the error
+// is no refusal by a hook.
+func HookMessage(err error) string {
+	var server *ServerError
+	if !errors.As(err, &server) {
+		return ""
+	}
+	return server.Said
 }
 
 // TerminalError is input that can never succeed: a retry would say the same.

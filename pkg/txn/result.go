@@ -2,6 +2,7 @@ package txn
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -52,14 +53,47 @@ func (r Result) HandedBack() bool { return r.Outcome == outcomeHandedBack }
 const DefaultReasonLength = 500
 
 // Reason makes one line of an error for Conductor's reasonForIncompletion (OneLine),
-// in which secrets are [redacted], at most limit characters long, cut between runes.
+// in which secrets are [redacted], at most limit characters long; 0 is no limit. The
+// cause stands last in most errors. So a reason that is too long loses the digits of
+// commit ids first, then the middle of long names, and only then its end.
 func Reason(err error, limit int, secrets ...string) string {
 	text := OneLine(Redact(err.Error(), secrets...))
-	if limit <= 0 || utf8.RuneCountInString(text) <= limit {
-		return text
+	for _, shorten := range []func(string) string{shortIDs, shortNames} {
+		if limit <= 0 || utf8.RuneCountInString(text) <= limit {
+			return text
+		}
+		text = shorten(text)
 	}
-	runes := []rune(text)
-	return string(runes[:limit-1]) + "…"
+	if runes := []rune(text); len(runes) > limit {
+		return string(runes[:limit-1]) + "…"
+	}
+	return text
+}
+
+// fullID is a commit id, with the "ref=" before it where it is meant to be copied.
+var fullID = regexp.MustCompile(`(?:ref=)?\b[0-9a-f]{64}\b`)
+
+func shortIDs(text string) string {
+	return fullID.ReplaceAllStringFunc(text, func(id string) string {
+		if strings.HasPrefix(id, "ref=") {
+			return id
+		}
+		return CommitID(id).Short()
+	})
+}
+
+// longestName is how many characters of a name stay in a reason that is too long.
+const longestName = 100
+
+// shortNames takes the middle out of long words, such as paths.
+func shortNames(text string) string {
+	words := strings.Split(text, " ")
+	for i, word := range words {
+		if runes := []rune(word); len(runes) > longestName {
+			words[i] = string(runes[:longestName/2]) + "…" + string(runes[len(runes)-longestName/2+1:])
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // OneLine makes one line of a text that came from outside: line breaks and other

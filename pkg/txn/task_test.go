@@ -3,6 +3,7 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -105,6 +106,7 @@ func TestResults(t *testing.T) {
 
 func TestReason(t *testing.T) {
 	t.Parallel()
+	a, b := strings.Repeat("a1", 32), strings.Repeat("b2", 32)
 	for _, c := range []struct {
 		err   error
 		limit int
@@ -115,6 +117,12 @@ func TestReason(t *testing.T) {
 		{errors.New("ééééé"), 5, "ééééé"},
 		{errors.New("éééééé"), 5, "éééé…"},
 		{errors.New("bad \xff byte"), 500, "bad � byte"},
+		{errors.New(a + " and " + b + ": no"), 500, a + " and " + b + ": no"},
+		{errors.New(a + " " + b + ": no"), 100, a[:12] + " " + b[:12] + ": no"},
+		{errors.New("x" + a + " is none"), 70, "x" + a + " is …"},
+		// To be copied.
+		{errors.New(b + "; start with ref=" + a), 100, b[:12] + "; start with ref=" + a},
+		{errors.New("open " + strings.Repeat("é/", 300) + ": permission denied"), 500, "open " + strings.Repeat("é/", 25) + "…" + strings.Repeat("é/", 24) + ": permission denied"},
 	} {
 		if got := Reason(c.err, c.limit, "", "hunter2"); got != c.want {
 			t.Errorf("Reason(%q, %d) = %q, want %q", c.err, c.limit, got, c.want)

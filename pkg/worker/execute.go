@@ -142,6 +142,10 @@ func (r *Runtime) finish(attempt *Attempt, output map[string]any, workErr error,
 		result.Output = nil
 	case err != nil:
 		result.Reason = txn.Reason(err, r.ReasonLength, r.Redactor.Values()...)
+		if said := txn.HookMessage(err); said != "" {
+			// A reason has room for its beginning only.
+			result.Output["hook_message"] = txn.Redact(said, r.Redactor.Values()...)
+		}
 	}
 	// An attempt that was found stale is silent whatever its work returned; if the
 	// work had landed by then, that is an event of its own.

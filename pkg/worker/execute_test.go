@@ -104,6 +104,22 @@ func TestReasonIsCutAfterRedaction(t *testing.T) {
 	})
 }
 
+// A hook's message is longer than a reason. The task's output has all of it.
+func TestFailure_OutputsTheWholeMessageOfAHook(t *testing.T) {
+	bubble(t, func(t *testing.T, h *harness) {
+		h.conductor.schedule("t", stageType, "")
+		said := strings.Repeat("a line\n", 1000)
+		h.stage(func(context.Context, *Attempt) (map[string]any, error) {
+			return nil, fmt.Errorf("commit: %w", &txn.ServerError{Server: "lakeFS", Status: 412, Class: txn.ErrRefused, Kind: txn.ErrHookRefused, Message: said, Said: said + secret})
+		})
+		time.Sleep(time.Second)
+		result := h.only("t")
+		if result.Status != txn.TaskFailed || result.Output["hook_message"] != said+"[redacted]" || !strings.HasPrefix(result.Reason, "commit: a line a line") {
+			t.Errorf("update %.300v", result)
+		}
+	})
+}
+
 func TestSecretsStayInside(t *testing.T) {
 	bubble(t, func(t *testing.T, h *harness) {
 		h.conductor.schedule("t", stageType, "")

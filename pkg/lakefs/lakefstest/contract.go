@@ -959,7 +959,7 @@ func (s *suite) hookWords() {
 	fails := s.on(repo, "fails", first, map[string]string{"_lakefs_actions/contract.yaml": actionFile("contract", `require("hook").fail("in its own words")`)})
 	errs := s.on(repo, "errs", first, map[string]string{"_lakefs_actions/contract.yaml": actionFile("contract", `error("in others")`)})
 	text := s.refusedWith(txn.Merge{Repository: repo, Source: fails.ID, Destination: DefaultBranch, Message: "m"})
-	if !strings.Contains(text, "hook 'the_hook': action failed: in its own words") || strings.Contains(text, "traceback") {
+	if !strings.Contains(text, "hook the_hook of action contract refused: in its own words") || strings.Contains(text, "traceback") {
 		s.Fatal(text)
 	}
 	text = s.refusedWith(txn.Merge{Repository: repo, Source: errs.ID, Destination: DefaultBranch, Message: "m"})
