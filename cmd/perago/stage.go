@@ -156,7 +156,7 @@ func (e *environment) runStage(ctx context.Context, directory, address string, o
 		NewExecutionID: worker.NewExecutionID,
 	}
 	result, err := stager.ByHand(ctx, hand, e.bars())
-	defer result.Close()
+	defer func() { result.Close() }() // a failure leaves a list on disk as well
 	if err != nil {
 		err = e.undo(ctx, lake, result.Staged, sentenceOf(err, directory))
 	}

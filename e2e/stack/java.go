@@ -56,7 +56,7 @@ func FindJava(ctx context.Context) (Java, error) {
 	if java, ok := findJava(ctx, release.java, javaCandidates(os.Getenv, cache)); ok {
 		return java, nil
 	}
-	return Java{}, fmt.Errorf("Conductor %s needs Java %d or newer, and none is in JAVA_HOME, in PATH, among the system's packages or in the cache", release.version, release.java)
+	return Java{}, fmt.Errorf("no Java %d or newer for Conductor %s is in JAVA_HOME, in PATH, among the system's packages or in the cache", release.java, release.version)
 }
 
 // javaCandidate is a path at which there may be a java.
