@@ -168,6 +168,7 @@ var actions = map[string]string{
 	"Upload": "fs:WriteObject", "DeleteObjects": "fs:DeleteObject",
 	"HookRuns":     "ci:ReadAction",
 	"Import":       "fs:ImportFromStorage",
+	"UploadLimit":  "", // every user may read the configuration
 	"CreateCommit": "fs:CreateCommit", "CommitTree": "fs:CreateCommit", "CommitUnchanged": "fs:CreateCommit", "Merge": "fs:CreateCommit",
 }
 
@@ -204,7 +205,7 @@ func TestActions(t *testing.T) {
 				t.Errorf("the %s worker calls %s; add what lakeFS asks for it to the table of this test", worker, method)
 				continue
 			}
-			if !slices.Contains(real, action) {
+			if action != "" && !slices.Contains(real, action) {
 				real = append(real, action)
 			}
 		}

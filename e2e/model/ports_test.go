@@ -180,6 +180,9 @@ func (p lakePort) Repositories(context.Context) ([]txn.Repository, error) {
 	return []txn.Repository{repository}, nil
 }
 
+// UploadLimit is none: the model's files have no size.
+func (p lakePort) UploadLimit(context.Context, int64) (int64, error) { return 0, nil }
+
 func (p lakePort) CreateBranch(_ context.Context, repo txn.Repository, name txn.Branch, source txn.CommitID) error {
 	_, err := send(p.player, call{name: "create branch", faults: ofCommit}, theLake, func(w *world) (struct{}, error) {
 		return struct{}{}, w.lakefs.CreateBranch(context.Background(), repo, name, source)

@@ -80,7 +80,9 @@ func (w *Wire) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (w *Wire) roundTrip(r *http.Request) (*http.Response, error) {
 	seen := Request{Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery, At: time.Now()}
-	if r.Body != nil && !strings.HasPrefix(r.Header.Get("Content-Type"), "application/octet-stream") {
+	// The content of a file is not looked at: its tries differ in when it is opened.
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if r.Body != nil && kind != "application/octet-stream" && kind != "multipart/form-data" {
 		begin, rest, err := peek(r.Body)
 		if err != nil {
 			_ = r.Body.Close()

@@ -1,6 +1,7 @@
 package lakefs
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -25,6 +26,8 @@ import (
 type Client struct {
 	api    *apigen.Client
 	sender *sender
+	// The limits of Config.
+	largestPut, largestUpload int64
 }
 
 // New makes a client and sends nothing. A nil transport is one that keeps many
@@ -62,7 +65,10 @@ func New(cfg Config, transport http.RoundTripper) (*Client, error) {
 	if err != nil {
 		return nil, s.redact.error(err)
 	}
-	return &Client{api: api, sender: s}, nil
+	return &Client{
+		api: api, sender: s,
+		largestPut: cmp.Or(cfg.LargestPut, largestPut), largestUpload: cmp.Or(cfg.LargestUpload, largestUpload),
+	}, nil
 }
 
 func defaultTransport() *http.Transport {
@@ -153,7 +159,7 @@ func (c *Client) do(ctx context.Context, one *call, send func(context.Context) (
 	}
 	one.key, one.last = key, nil
 	if one.content != nil {
-		one.content = &content{Content: one.content.Content}
+		one.content = &content{Content: one.content.Content, form: one.content.form}
 	}
 	return c.send(ctx, one, send)
 }

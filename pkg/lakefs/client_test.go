@@ -123,8 +123,8 @@ var calls = []struct {
 		_, err := c.hooksOf(ctx, repo, "run")
 		return err
 	}},
-	{uploadObject, `{"path":"p","path_type":"object","size_bytes":1,"checksum":"x"}`, 201, func(ctx context.Context, c *Client) error {
-		_, err := c.Upload(ctx, repo, main, "p", text("x"))
+	{uploadObject, `{"path":"p","path_type":"object","size_bytes":2,"checksum":"x"}`, 201, func(ctx context.Context, c *Client) error {
+		_, err := c.Upload(ctx, repo, main, "p", text("xx"))
 		return err
 	}},
 	{deleteObjects, `{"errors":[]}`, 200, func(ctx context.Context, c *Client) error {

@@ -28,6 +28,11 @@ type Config struct {
 	// Renewed is told of each key that is read from its files after a refusal; may
 	// be nil.
 	Renewed func(credential.Shown) `json:"-"`
+	// LargestPut and LargestUpload are the limits of an S3 store in bytes: for one PUT
+	// request, and for one upload through lakeFS. 0 is the store's own limit. Tests
+	// lower them.
+	LargestPut    int64 `json:"-"`
+	LargestUpload int64 `json:"-"`
 }
 
 // Validate lists every fault at once, each naming its variable. It repeats no

@@ -14,6 +14,8 @@ import (
 // first error is kept apart from what the transport makes of it.
 type content struct {
 	txn.Content
+	// form frames the content as a file of a form; nil sends the bytes alone.
+	form *form
 
 	mu    sync.Mutex
 	first error
@@ -56,7 +58,11 @@ func (c *content) prepare() error {
 // asked for: the retrying client asks for a body it only measures, and a
 // connection that cannot be made needs no file.
 func (c *content) reader() (io.Reader, error) {
-	return &contentReader{content: c, left: c.Size}, nil
+	plain := &contentReader{content: c, left: c.Size}
+	if c.form == nil {
+		return plain, nil
+	}
+	return c.form.around(plain), nil
 }
 
 type contentReader struct {

@@ -170,9 +170,14 @@ func (c *Client) Upload(ctx context.Context, repo txn.Repository, branch txn.Bra
 		return txn.Object{}, err
 	}
 	var object txn.Object
-	err := c.do(ctx, &call{operation: uploadObject, want: http.StatusCreated, content: &content{Content: from}, decode: uploaded(path, &object)}, func(ctx context.Context) (*http.Response, error) {
+	body, contentType := &content{Content: from}, octets
+	if from.Size > c.largestPut {
+		body.form = newForm()
+		contentType = body.form.contentType
+	}
+	err := c.do(ctx, &call{operation: uploadObject, want: http.StatusCreated, content: body, decode: uploaded(path, &object)}, func(ctx context.Context) (*http.Response, error) {
 		return c.api.UploadObjectWithBody(ctx, string(repo), string(branch),
-			&apigen.UploadObjectParams{Path: path}, octets, nil)
+			&apigen.UploadObjectParams{Path: path}, contentType, nil)
 	})
 	if err != nil {
 		return txn.Object{}, fmt.Errorf("upload %s: %w", path, err)

@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// largestPut is what S3 takes in one request, in bytes.
-	largestPut = 5 << 30
 	// offerHolds is for how long it is not asked again whether uploads go to the
 	// object store, or tried again after they could not.
 	offerHolds = 5 * time.Minute
@@ -80,7 +78,7 @@ func NewPresigned(client Settling, transport http.RoundTripper, changed func(dir
 // Upload is Client.Upload by way of the object store.
 func (p *Presigned) Upload(ctx context.Context, repo txn.Repository, branch txn.Branch, path string, from txn.Content) (txn.Object, error) {
 	direct := false
-	if from.Size <= largestPut {
+	if from.Size <= p.largestPut {
 		var err error
 		if direct, err = p.offered(ctx); err != nil {
 			return txn.Object{}, fmt.Errorf("upload %s: %w", path, err)
@@ -168,21 +166,26 @@ func (p *Presigned) unlock() { <-p.asking }
 // signs asks lakeFS whether it signs URLs of an S3 store. For those of other stores
 // nobody has seen what checksum they answer with.
 func (c *Client) signs(ctx context.Context) (bool, error) {
+	s3, preSign, err := c.storage(ctx)
+	return s3 && preSign, err
+}
+
+// storage asks lakeFS whether its store is S3, and whether it signs URLs.
+func (c *Client) storage(ctx context.Context) (s3, preSign bool, err error) {
 	type answer struct {
 		Storage *struct {
 			Type    string `json:"blockstore_type"`
 			PreSign bool   `json:"pre_sign_support"`
 		} `json:"storage_config"`
 	}
-	signs := false
-	err := c.do(ctx, &call{operation: getConfig, want: http.StatusOK, decode: asJSON(func(a answer) error {
+	err = c.do(ctx, &call{operation: getConfig, want: http.StatusOK, decode: asJSON(func(a answer) error {
 		if a.Storage == nil {
 			return errors.New("a configuration without storage")
 		}
-		signs = a.Storage.PreSign && a.Storage.Type == "s3"
+		s3, preSign = a.Storage.Type == "s3", a.Storage.PreSign
 		return nil
 	})}, func(ctx context.Context) (*http.Response, error) { return c.api.GetConfig(ctx) })
-	return signs, err
+	return s3, preSign, err
 }
 
 // uploadDirectly sends the content to the store, under a new URL for each try, and

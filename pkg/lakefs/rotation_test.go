@@ -94,30 +94,33 @@ func clientOn(t *testing.T, cfg Config, transport http.RoundTripper) *Client {
 func TestRenewedKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range calls {
-		t.Run(string(c.operation), func(t *testing.T) {
-			t.Parallel()
-			cfg, write := onFiles(t)
-			var told []string
-			cfg.Renewed = func(now credential.Shown) { told = append(told, now.Secret.Reveal()) }
-			server := &lock{keys: []string{"key-2:secret-2"}, good: func(*http.Request) *http.Response { return reply(c.status, c.good) }}
-			client := clientOn(t, cfg, server)
-			write("key-2", "secret-2\n")
-			if err := c.call(t.Context(), client); err != nil {
-				t.Fatal(err)
-			}
-			if len(server.seen) != 2 || server.seen[0].key != "key-1:secret-1" || server.seen[1].key != "key-2:secret-2" {
-				t.Fatalf("sent %q", server.seen)
-			}
-			if diff := cmp.Diff(server.seen[0].rest, server.seen[1].rest); diff != "" {
-				t.Errorf("not the same request (-first +second):\n%s", diff)
-			}
-			if diff := cmp.Diff([]string{"secret-2"}, told); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
-			}
-			if err := c.call(t.Context(), client); err != nil || len(server.seen) != 3 {
-				t.Errorf("and then: %v, %d requests in all", err, len(server.seen))
-			}
-		})
+		for _, largestPut := range []int64{0, 1} { // an upload is a form above 1
+			t.Run(fmt.Sprint(c.operation, "/", largestPut), func(t *testing.T) {
+				t.Parallel()
+				cfg, write := onFiles(t)
+				cfg.LargestPut = largestPut
+				var told []string
+				cfg.Renewed = func(now credential.Shown) { told = append(told, now.Secret.Reveal()) }
+				server := &lock{keys: []string{"key-2:secret-2"}, good: func(*http.Request) *http.Response { return reply(c.status, c.good) }}
+				client := clientOn(t, cfg, server)
+				write("key-2", "secret-2\n")
+				if err := c.call(t.Context(), client); err != nil {
+					t.Fatal(err)
+				}
+				if len(server.seen) != 2 || server.seen[0].key != "key-1:secret-1" || server.seen[1].key != "key-2:secret-2" {
+					t.Fatalf("sent %q", server.seen)
+				}
+				if diff := cmp.Diff(server.seen[0].rest, server.seen[1].rest); diff != "" {
+					t.Errorf("not the same request (-first +second):\n%s", diff)
+				}
+				if diff := cmp.Diff([]string{"secret-2"}, told); diff != "" {
+					t.Errorf("told (-want +got):\n%s", diff)
+				}
+				if err := c.call(t.Context(), client); err != nil || len(server.seen) != 3 {
+					t.Errorf("and then: %v, %d requests in all", err, len(server.seen))
+				}
+			})
+		}
 	}
 }
 

@@ -25,6 +25,8 @@ type Plan struct {
 	Unchanged int
 	// Bytes is the size of the added and changed files together.
 	Bytes int64
+	// Largest is the largest of the added and changed files.
+	Largest Entry
 
 	local *Tree
 	// states is a byte for each file of local. It is the only part of a plan that
@@ -78,6 +80,14 @@ func (p Plan) RemovedKeys() iter.Seq2[string, error] {
 				return
 			}
 		}
+	}
+}
+
+// upload counts a file that has to be uploaded.
+func (p *Plan) upload(entry Entry) {
+	p.Bytes += entry.Size
+	if entry.Size > p.Largest.Size {
+		p.Largest = entry
 	}
 }
 
@@ -156,10 +166,10 @@ func Diff(ctx context.Context, prefix txn.Prefix, local *Tree, remote iter.Seq2[
 		switch plan.states[i] {
 		case added:
 			plan.Added++
-			plan.Bytes += entry.Size
+			plan.upload(entry)
 		case changed:
 			plan.Changed++
-			plan.Bytes += entry.Size
+			plan.upload(entry)
 		case unchanged:
 			plan.Unchanged++
 		}

@@ -118,6 +118,8 @@ func (e *endless) Head(context.Context, txn.Repository, txn.Branch) (txn.CommitI
 	return "head", nil
 }
 
+func (e *endless) UploadLimit(context.Context, int64) (int64, error) { return 0, nil }
+
 func (e *endless) CreateBranch(context.Context, txn.Repository, txn.Branch, txn.CommitID) error {
 	return nil
 }

@@ -36,6 +36,9 @@ type Lake interface {
 	Upload(ctx context.Context, repository txn.Repository, branch txn.Branch, path string, content txn.Content) (txn.Object, error)
 	// DeleteObjects fails when any path could not be removed. It may be repeated.
 	DeleteObjects(ctx context.Context, repository txn.Repository, branch txn.Branch, paths []string) error
+	// UploadLimit is 0 if the store takes an object of size bytes, and else the most
+	// bytes that it takes.
+	UploadLimit(ctx context.Context, size int64) (limit int64, err error)
 	// Import makes the objects of an object-store prefix those under destination,
 	// in one commit, and moves no data. txn.ErrUnknownOutcome says that it may still
 	// come.
@@ -262,10 +265,26 @@ func (e *execution) compare(ctx context.Context) (_ comparison, _ []projection.V
 		return comparison{}, nil, fmt.Errorf("compare %s with %s at %s: %w", e.input.Directory, e.input.Prefix, e.staged.InputRef.Short(), err)
 	}
 	compared.plan = plan
+	if err := e.checkLargest(ctx, plan.Largest); err != nil {
+		return comparison{}, nil, err
+	}
 	violations = append(violations, e.guardrails.CheckRemoved(plan.Removed, plan.Removed+plan.Changed+plan.Unchanged)...)
 	e.staged.Added, e.staged.Changed = plan.Added, plan.Changed
 	e.staged.Removed, e.staged.Unchanged = plan.Removed, plan.Unchanged
 	return compared, violations, nil
+}
+
+// checkLargest refuses a file that the store cannot take. The store itself refuses such
+// a file only after it has received all bytes.
+func (e *execution) checkLargest(ctx context.Context, largest projection.Entry) error {
+	limit, err := e.Lake.UploadLimit(ctx, largest.Size)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the upload limit of the object store: %w", err)
+	case limit != 0:
+		return &projection.UnrepresentableError{Path: largest.Path, Reason: fmt.Sprintf("has %d bytes, but lakeFS uploads at most %d bytes to S3 as one object; split the file, or put it into the object store and import it", largest.Size, limit)}
+	}
+	return nil
 }
 
 // recheck requires that the directory is what was listed: a process that the task

@@ -115,11 +115,17 @@ type bench struct {
 	first  txn.CommitID
 	root   string
 	stager *stage.Stager
+	// recorded is the client behind the wire.
+	recorded *lakefs.Client
 }
 
 func newBench(t *testing.T, files map[string]string) *bench {
 	t.Helper()
-	server := lakefstest.NewServer()
+	return newBenchOn(t, lakefstest.NewServer(), files)
+}
+
+func newBenchOn(t *testing.T, server *lakefstest.Server, files map[string]string) *bench {
+	t.Helper()
 	b := &bench{t: t, lake: server.Client(t), wire: &wire{next: server.Transport()}, root: t.TempDir()}
 	// Stage leaves its branch to cleanup.
 	b.repo, b.first = lakefstest.NewRepository(t, b.lake, files, lakefstest.Allow(lakefstest.RuleBranches))
@@ -132,6 +138,7 @@ func newBench(t *testing.T, files map[string]string) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = root.Close() })
+	b.recorded = recorded
 	b.stager = &stage.Stager{
 		Lake: recorded, Root: root, Identity: "test", Allowed: txn.AllowList{"*"}, UploadConcurrency: 4,
 		NewExecutionID: func() (txn.ExecutionID, error) {

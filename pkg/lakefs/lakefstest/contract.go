@@ -85,6 +85,7 @@ func Contract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"upload: paths that no file system has are taken as they are", (*suite).hostilePaths},
 		{"upload: a path holds at most 1024 bytes", (*suite).longPaths},
 		{"upload: to a branch that is not there is 404", (*suite).uploadMissing},
+		{"upload: a file of a form is stored whole and under its MD5", (*suite).uploadForm},
 		{"upload: a local store signs no URL, and the configuration says so", (*suite).unsigned},
 		{"listing: whole, in order, over several pages", (*suite).pages},
 		{"listing: a prefix is a string, not a directory", (*suite).prefix},

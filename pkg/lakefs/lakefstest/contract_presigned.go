@@ -33,6 +33,7 @@ func PresignedContract(t *testing.T, newSubject func(t *testing.T) Subject) {
 		{"pre-signed: a URL takes a second put, which changes what was linked", (*suite).putAgain},
 		{"pre-signed: a URL that was changed is 403", (*suite).forgedURL},
 		{"pre-signed: a URL that has expired is 403", (*suite).expiredURL},
+		{"upload: a file of a form is stored whole and under its MD5, also of several parts", (*suite).uploadForm},
 		{"link: lakeFS believes size and checksum, and looks at nothing", (*suite).linkBelieves},
 		{"stat: the address of a linked object holds a signature, and its user metadata comes back", (*suite).statLinked},
 		{"link: once more is the same", (*suite).linkAgain},
@@ -143,6 +144,26 @@ func (s *suite) unsigned() {
 	s.status(200, `"pre_sign_support":false`, "GET", "/config", nil, nil)
 	repo, _ := s.onBranch(nil)
 	s.status(500, "not supported", "GET", backing(repo, "b"), url.Values{"path": {"p"}, "presign": {"true"}}, nil)
+}
+
+// uploadForm is true of every store. On S3 the second text takes several parts.
+func (s *suite) uploadForm() {
+	config := s.subject.Config
+	config.LargestPut = 1
+	client, err := lakefs.New(config, s.subject.Transport)
+	s.no(err)
+	repo, _ := s.onBranch(nil)
+	want := map[string]string{"small": "12", "large": strings.Repeat("0123456789abcdef", 12<<16)}
+	for path, text := range want {
+		object, err := client.Upload(s.Context(), repo, "b", path, Text(text))
+		s.no(err)
+		s.equal(object, txn.Object{Path: path, Size: int64(len(text)), Checksum: md5Of(text)})
+	}
+	tree, sums := s.committed(repo)
+	if diff := cmp.Diff(want, tree); diff != "" {
+		s.Fatal("what was read back differs")
+	}
+	s.equal(sums, map[string]string{"small": md5Of("12"), "large": md5Of(want["large"])})
 }
 
 func (s *suite) presigned() {

@@ -1,6 +1,7 @@
 package lakefstest
 
 import (
+	"bytes"
 	"crypto/md5"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -9,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"mime"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -801,6 +804,15 @@ func (s *Server) log(request *http.Request, _ []byte) (answer, *refuse) {
 }
 
 func (s *Server) upload(request *http.Request, body []byte) (answer, *refuse) {
+	if kind, parameters, err := mime.ParseMediaType(request.Header.Get("Content-Type")); err == nil && kind == "multipart/form-data" {
+		file, err := multipart.NewReader(bytes.NewReader(body), parameters["boundary"]).NextPart()
+		if err != nil || file.FormName() != "content" {
+			return answer{}, refusef(http.StatusInternalServerError, "multipart upload missing key 'content'")
+		}
+		if body, err = io.ReadAll(file); err != nil {
+			return answer{}, refusef(http.StatusInternalServerError, "%v", err)
+		}
+	}
 	s.objects++
 	sum := md5.Sum(body)
 	return s.stage(request, request.URL.Query().Get("path"), &entry{
