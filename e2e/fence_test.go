@@ -147,7 +147,7 @@ func TestFenceOfAProtectedBranch(t *testing.T) {
 	const other = "name: other\non:\n  pre-merge:\n    branches: [no-such-branch]\nhooks:\n  - id: other\n    type: lua\n    properties:\n      script: |\n        print(\"nothing\")\n"
 	f := newFleet(t, map[string]string{"data/a": "1", "_lakefs_actions/other.yaml": other})
 	f.user("prepare", func(task txn.Task) map[string]string { return map[string]string{"of": string(task.Workflow)} })
-	name := f.register("everything", step("prepare", "/", "${workflow.input.workspace}", nil)...)
+	name := f.register("everything", step("prepare", "/", "${workflow.input.workspace}", func(s map[string]any) { s["root"] = true })...)
 	address := "lakefs://" + string(f.repo) + "/main"
 	// change runs a command that must leave this state.
 	change := func(before txn.CommitID, state string, arguments ...string) {
