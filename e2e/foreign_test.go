@@ -79,7 +79,7 @@ func foreignBeforeOurs(t *testing.T, f *fleet, base txn.CommitID, land func(on t
 	workflow := f.end(id)
 	task := last(t, workflow, "prepare_publish")
 	o := outputOf(t, task)
-	want := fmt.Sprintf("main advanced from %s to %s; start a new workflow with ref=%s", base, foreign, foreign)
+	want := fmt.Sprintf("main advanced from %s to %s; start a new workflow with ref=%s, or rerun prepare_stage with that workspace.ref, which keeps this step's files", base, foreign, foreign)
 	if task.Status != txn.TaskFailed || task.Reason != want || o.Workspace != nil || o.Publication.Outcome != txn.OutcomeRefused {
 		t.Errorf("%s\nput out %s\nwant %s", describe(workflow), task.Output, want)
 	}
@@ -110,7 +110,7 @@ func foreignAfterOurs(t *testing.T, f *fleet, base txn.CommitID, land func(on tx
 		t.Fatalf("published was %s; the rerun put out %s\n%s", published, again.Output, describe(workflow))
 	}
 	refused := last(t, workflow, "train_publish")
-	want := fmt.Sprintf("main advanced from %s to %s; start a new workflow with ref=%s", published, foreign, foreign)
+	want := fmt.Sprintf("main advanced from %s to %s; start a new workflow with ref=%s, or rerun train_stage with that workspace.ref, which keeps this step's files", published, foreign, foreign)
 	if refused.Status != txn.TaskFailed || refused.Reason != want || f.head() != foreign {
 		t.Errorf("%s\nwant %s", describe(workflow), want)
 	}

@@ -162,7 +162,7 @@ func TestForeignCommitIsRefused(t *testing.T) {
 
 	workflow := f.run(name, map[string]any{"workspace": f.workspace(f.first)})
 	publish := last(t, workflow, "prepare_publish")
-	want := fmt.Sprintf("main advanced from %s to %s; start a new workflow with ref=%s", f.first, foreign, foreign)
+	want := fmt.Sprintf("main advanced from %s to %s; start a new workflow with ref=%s, or rerun prepare_stage with that workspace.ref, which keeps this step's files", f.first, foreign, foreign)
 	if publish.Status != txn.TaskFailed || publish.Reason != want {
 		t.Errorf("publish is %s: %q; want FAILED: %q", publish.Status, publish.Reason, want)
 	}
