@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"perago/e2e/stack"
+	"perago/pkg/checkout"
 	"perago/pkg/lakefs"
 	"perago/pkg/stage"
 	"perago/pkg/txn"
@@ -50,6 +51,12 @@ func child(arguments []string) error {
 			defer pprof.StopCPUProfile()
 		}
 		r, err := ours(ctx, servers, j)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(r)
+	case "checkout":
+		r, err := checkedOut(ctx, servers, j)
 		if err != nil {
 			return err
 		}
@@ -124,6 +131,38 @@ func ours(ctx context.Context, servers stack.Servers, j job) (report, error) {
 	return report{
 		Commit: string(result.Staged.Commit), Objects: result.Staged.Added + result.Staged.Changed, Bytes: result.Staged.Bytes,
 	}, nil
+}
+
+// checkedOut checks the prefix out as the stage worker does, with its defaults.
+func checkedOut(ctx context.Context, servers stack.Servers, j job) (report, error) {
+	lake, err := newLake(servers)
+	if err != nil {
+		return report{}, err
+	}
+	root, err := os.OpenRoot(j.Root)
+	if err != nil {
+		return report{}, err
+	}
+	defer root.Close()
+	input, err := json.Marshal(map[string]any{
+		"workspace": txn.Workspace{Repository: txn.Repository(j.Repository), Branch: "main", RefType: txn.RefTypeCommit, Ref: txn.CommitID(j.Ref)},
+		"prefix":    j.Prefix,
+	})
+	if err != nil {
+		return report{}, err
+	}
+	downloader := &checkout.Downloader{
+		Lake: lakefs.Settling{Client: lake.Client}, Root: root, Allowed: txn.AllowList{"*"},
+		Concurrency: j.Concurrency, NewExecutionID: worker.NewExecutionID,
+	}
+	result, err := downloader.Run(ctx, txn.Task{
+		ID: "bench", Workflow: workflow, Type: txn.TypeCheckout, ReferenceName: "bench_checkout", Status: txn.TaskInProgress,
+		PollCount: 1, StartTime: 1, Worker: "bench", Input: input,
+	}, always{})
+	if err != nil {
+		return report{}, err
+	}
+	return report{Commit: j.Ref, Objects: result.Checkout.Objects, Bytes: result.Checkout.Bytes}, nil
 }
 
 // bareImport is the one call, and nothing of what staging does around it.

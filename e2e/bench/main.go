@@ -72,6 +72,9 @@ type bench struct {
 	// dir holds the data; scale divides the sizes, for a quick look.
 	dir   string
 	scale int
+	// million is how many files the scenario of that name has, and millionLakectl how
+	// many of them lakectl gets.
+	million, millionLakectl int
 }
 
 func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
@@ -81,6 +84,8 @@ func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
 	flags.StringVar(&b.rclone, "rclone", "rclone", "rclone's `file`; empty leaves it out")
 	flags.IntVar(&b.rounds, "rounds", 5, "how often each contender runs")
 	flags.IntVar(&b.scale, "scale", 1, "divide the sizes by this: a quick look, not a result")
+	flags.IntVar(&b.million, "million", 1_000_000, "how many files the scenario million has")
+	flags.IntVar(&b.millionLakectl, "million-lakectl", 100_000, "how many of them lakectl gets at most")
 	flags.StringVar(&b.profiles, "profile", "", "the `directory` for CPU profiles of what perago stages, for go tool pprof")
 	only := flags.String("only", "", "only the scenarios whose name matches this `regexp`")
 	dir := flags.String("dir", "", "where the data goes; a temporary directory when empty")
@@ -139,6 +144,7 @@ var scenarios = []struct {
 	{"medium", medium},
 	{"large", large},
 	{"edited", edited},
+	{"million", million},
 	{"presigned-small", presignedSmall},
 	{"presigned-medium", presignedMedium},
 	{"import", importSmall},

@@ -5,12 +5,22 @@ import (
 	"context"
 	"errors"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"perago/e2e/stack"
 )
+
+// A child of the bench is the program itself: here the binary of the tests.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == childFlag {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // Everybody runs once in each round, in another order each time, and a line has
 // the medians, the ratio of them and each round's.
@@ -93,5 +103,71 @@ func TestBestIsTheFastest(t *testing.T) {
 	best, err := b.best(t.Context(), "floor", .9, takes("8", 3), takes("16", 2), takes("32", 4))
 	if err != nil || best.name != "floor at 16" || best.goal != .9 {
 		t.Errorf("%+v, %v", best, err)
+	}
+}
+
+// The scenario with a few files: each run has its figure, of all the files.
+func TestMillion_PrintsTheMemoryOfEachRun(t *testing.T) {
+	t.Parallel()
+	if stack.Short(t) {
+		return
+	}
+	servers := stack.StartLakeFS(t)
+	// The children need the names of all servers and ask this one for nothing.
+	servers.ConductorURL, servers.ConductorVersion = "http://127.0.0.1:1", "none"
+	binaries, err := stack.Prefetch(t.Context(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	b := &bench{
+		out: &out, servers: servers, store: "local://", lakectl: binaries.Lakectl, dir: t.TempDir(), scale: 1, million: 300, millionLakectl: 20,
+	}
+	if b.lake, err = newLake(servers); err != nil {
+		t.Fatal(err)
+	}
+	if err := million(t.Context(), b, "million"); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out.String())
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	wants := []string{
+		`by=perago run=stage files=300 .* limit=256MiB`, `by=perago run=stage-changed files=300 .* limit=256MiB`,
+		`by=perago run=checkout files=300 .* limit=256MiB`, `lakectl has 20 of the 300 files`,
+		`by=lakectl run=commit files=20 `, `by=lakectl run=commit-changed files=20 `, `by=lakectl run=clone files=20 `,
+	}
+	if len(lines) != len(wants) {
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(wants), out.String())
+	}
+	for i, want := range wants {
+		if !regexp.MustCompile(want).MatchString(lines[i]) {
+			t.Errorf("line %d is %q, want %s", i+1, lines[i], want)
+		}
+	}
+	left, err := os.ReadDir(b.dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// Every run above the limit is named, and one at the limit is not.
+func TestTooMuch_NamesEveryRunAboveTheLimit(t *testing.T) {
+	t.Parallel()
+	if err := tooMuch([]peakMemory{{"stage", millionLimit}, {"checkout", 1}}, millionLimit); err != nil {
+		t.Errorf("at the limit: %v", err)
+	}
+	err := tooMuch([]peakMemory{{"stage", millionLimit + kib}, {"stage-changed", 1}, {"checkout", 2 * millionLimit}}, millionLimit)
+	want := "stage took 262145 KiB of memory, more than 262144 KiB\ncheckout took 524288 KiB of memory, more than 262144 KiB"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestMillionPath_Has75Characters(t *testing.T) {
+	t.Parallel()
+	for _, i := range []int{0, 999_999} {
+		if path := millionPath(i); len(path) != 75 {
+			t.Errorf("%s has %d characters", path, len(path))
+		}
 	}
 }

@@ -37,7 +37,7 @@ func process(ctx context.Context, env []string, name string, arguments ...string
 
 // job is what a child does.
 type job struct {
-	// Kind is ours, sequential, floor or import.
+	// Kind is ours, checkout, sequential, floor or import.
 	Kind       string
 	Repository string
 	Branch     string
