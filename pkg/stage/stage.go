@@ -425,33 +425,37 @@ func (e *execution) checkTarget(ctx context.Context) error {
 	if !e.RequireHardFence {
 		return nil
 	}
-	there, known, err := e.fenceFile(ctx)
+	content, err := e.fenceFile(ctx)
+	if err == nil && content != nil && !bytes.Equal(content, e.FenceFile) {
+		// The answer may have been garbled on its way, and this task would end for good.
+		// Only a second reading of the same content counts.
+		first := content
+		content, err = e.fenceFile(ctx)
+		if err == nil && !bytes.Equal(content, first) && !bytes.Equal(content, e.FenceFile) {
+			err = errors.New("two readings differ")
+		}
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("read %s of commit %s: %w", txn.FenceFile, target.Ref, err)
-	case !known:
-		return txn.Terminalf("workspace.ref", "%v", txn.FenceFileError(target.Repository, target.Branch, target.Ref, there))
+	case len(e.FenceFile) == 0 || !bytes.Equal(content, e.FenceFile):
+		return txn.Terminalf("workspace.ref", "%v", txn.FenceFileError(target.Repository, target.Branch, target.Ref, content != nil))
 	}
 	return nil
 }
 
-// fenceFile reports whether the input ref has an action file of the hard fence, and
-// whether that is the known one.
-func (e *execution) fenceFile(ctx context.Context) (there, known bool, err error) {
+// fenceFile reads the input ref's action file of the hard fence; nil when there is
+// none. Of a longer file it reads one byte more than the known one has.
+func (e *execution) fenceFile(ctx context.Context) ([]byte, error) {
 	file, err := e.Lake.ReadObject(ctx, e.repository(), e.input.Workspace.Ref, txn.FenceFile)
 	switch {
 	case errors.Is(err, txn.ErrNotFound):
-		return false, false, nil
+		return nil, nil
 	case err != nil:
-		return false, false, err
+		return nil, err
 	}
 	defer file.Close()
-	// One byte more than the known file tells a longer one.
-	content, err := io.ReadAll(io.LimitReader(file, int64(len(e.FenceFile))+1))
-	if err != nil {
-		return true, false, err
-	}
-	return true, len(e.FenceFile) > 0 && bytes.Equal(content, e.FenceFile), nil
+	return io.ReadAll(io.LimitReader(file, int64(len(e.FenceFile))+1))
 }
 
 // readBase requires that the input ref exists.

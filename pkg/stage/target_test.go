@@ -2,6 +2,7 @@ package stage_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -27,8 +28,8 @@ func TestStage_RefusesATargetThatCannotBePublishedTo(t *testing.T) {
 		{name: "no such branch", branch: "mian", field: "workspace.branch", sentence: "holds no branch mian; correct the name, or create the branch, and start a new workflow"},
 		{name: "no such branch, and the fence is required", branch: "mian", require: true, held: known, field: "workspace.branch", sentence: "holds no branch mian"},
 		{name: "no fence", branch: "main", require: true, field: "workspace.ref", sentence: " holds no _lakefs_actions/perago-publish-fence.yaml, and PERAGO_REQUIRE_HARD_FENCE is set; run `perago fence install lakefs://", files: 1},
-		{name: "another fence", branch: "main", require: true, held: known + "# edited\n", field: "workspace.ref", sentence: "is not the one that this version knows", files: 1},
-		{name: "an older fence", branch: "main", require: true, held: strings.Replace(known, "version", "Version", 1), field: "workspace.ref", sentence: "is not the one that this version knows", files: 1},
+		{name: "another fence", branch: "main", require: true, held: known + "# edited\n", field: "workspace.ref", sentence: "is not the one that this version knows", files: 2},
+		{name: "an older fence", branch: "main", require: true, held: strings.Replace(known, "version", "Version", 1), field: "workspace.ref", sentence: "is not the one that this version knows", files: 2},
 		{name: "the fence", branch: "main", require: true, held: known, files: 1},
 		{name: "no fence, and none is required", branch: "main"},
 	} {
@@ -98,5 +99,39 @@ func TestStage_TargetThatCannotBeReadIsNoRefusal(t *testing.T) {
 	task.Input = []byte(strings.Replace(string(task.Input), `"source":null,`, "", 1))
 	if _, err := b.stager.Run(t.Context(), task, &attempt{}); err != nil {
 		t.Errorf("a read-only step: %v", err)
+	}
+}
+
+// One garbled answer is no word about the hook file: the task would end for good.
+func TestStage_AGarbledHookFileIsReadAgain(t *testing.T) {
+	t.Parallel()
+	known := string(fence.File())
+	for _, c := range []struct {
+		name    string
+		answers []string // in place of the first readings
+		failed  bool
+	}{
+		{"once", []string{"<html>"}, false},
+		{"in two ways", []string{"<html>", ""}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, map[string]string{"data/a": "1", txn.FenceFile: known})
+			b.stager.RequireHardFence, b.stager.FenceFile = true, []byte(known)
+			next, answers := b.wire.next, c.answers
+			b.wire.next = roundTripper(func(r *http.Request) (*http.Response, error) {
+				response, err := next.RoundTrip(r)
+				if err == nil && len(answers) > 0 && strings.HasSuffix(r.URL.Path, "/objects") {
+					response.Body.Close()
+					response.Body, response.ContentLength = io.NopCloser(strings.NewReader(answers[0])), int64(len(answers[0]))
+					answers = answers[1:]
+				}
+				return response, err
+			})
+			_, err := b.stager.Run(t.Context(), b.task(b.write(map[string]string{"a": "2"}), nil), &attempt{})
+			if (err != nil) != c.failed || errors.As(err, new(*txn.TerminalError)) || len(answers) > 0 {
+				t.Errorf("%v, %d answers left; want it failed: %v", err, len(answers), c.failed)
+			}
+		})
 	}
 }
