@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,10 +28,10 @@ func TestUpload_SendsAFileAboveTheLimitAsAForm(t *testing.T) {
 					server := lakefstest.NewServer()
 					server.PreSign = true
 					plain := server.Client(t)
-					forms := 0
+					var forms atomic.Int64
 					wire := fault.NewWire(carry(func(r *http.Request) (*http.Response, error) {
 						if strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data; boundary=") {
-							if forms++; r.ContentLength < int64(length) || len(r.TransferEncoding) != 0 {
+							if forms.Add(1); r.ContentLength < int64(length) || len(r.TransferEncoding) != 0 {
 								t.Errorf("Content-Length %d, %v", r.ContentLength, r.TransferEncoding)
 							}
 						}
@@ -62,8 +63,8 @@ func TestUpload_SendsAFileAboveTheLimitAsAForm(t *testing.T) {
 							time.Sleep(f.Wait) // and what was sent instead has landed too
 						}
 					}
-					if above := length > 1024; (forms > 0) != above || (len(wire.Matching(throughLakeFS)) > 0) != above {
-						t.Errorf("%d forms, %d uploads through lakeFS", forms, len(wire.Matching(throughLakeFS)))
+					if above := length > 1024; (forms.Load() > 0) != above || (len(wire.Matching(throughLakeFS)) > 0) != above {
+						t.Errorf("%d forms, %d uploads through lakeFS", forms.Load(), len(wire.Matching(throughLakeFS)))
 					}
 					commit, err := plain.CommitUnchanged(t.Context(), repo, staging, "to look at", nil)
 					if err != nil {
