@@ -43,12 +43,9 @@ faults: deps ## each request of a chain meets each fault, on the real servers; S
 crash: deps ## the worker is killed before and after each request of a chain; SEED=N, ONLY=REGEXP
 	go run ./e2e/stack/with-stack -- go run ./e2e/faults -crash $(if $(SEED),-seed $(SEED)) $(if $(ONLY),-only '$(ONLY)')
 
-# Both restart Conductor or measure it on Redis, on the version that their figures are of.
-soak bench: export PERAGO_TEST_CONDUCTOR_VERSION = $(or $(CONDUCTOR),3.15.0)
-
-soak: ## a fleet publishes while a nemesis breaks what it can; DURATION=20m, SEED=N
-	@e2e/stack/deps.sh soak
-	go run ./e2e/soak $(if $(DURATION),-duration $(DURATION)) $(if $(SEED),-seed $(SEED))
+soak: ## a fleet publishes while a nemesis breaks what it can; DURATION=20m, SEED=N, STORE=Redis
+	@e2e/stack/deps.sh $(if $(filter Redis,$(STORE)),redis)
+	go run ./e2e/soak $(if $(STORE),-store $(STORE)) $(if $(DURATION),-duration $(DURATION)) $(if $(SEED),-seed $(SEED))
 
 model: ## every order of the calls of several actors, within bounds; REPLAY=FILE goes one schedule
 	go test -c -o bin/model.test ./e2e/model
@@ -62,9 +59,9 @@ fuzz: ## every fuzz target in turn, SECONDS of each (60)
 	done; \
 	echo "fuzz: $$n targets, $$failed failures"; [ $$n -gt 0 ] && [ $$failed -eq 0 ]
 
-bench: ## measure staging and publishing against other ways; ROUNDS=N, ONLY=REGEXP
-	@e2e/stack/deps.sh bench
-	TMPDIR=$(if $(wildcard /dev/shm),/dev/shm,$${TMPDIR:-/tmp}) go run ./e2e/bench $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(ONLY),-only '$(ONLY)')
+bench: ## measure staging and publishing against other ways; ROUNDS=N, ONLY=REGEXP, STORE=Redis
+	@e2e/stack/deps.sh bench $(if $(filter Redis,$(STORE)),redis)
+	TMPDIR=$(if $(wildcard /dev/shm),/dev/shm,$${TMPDIR:-/tmp}) go run ./e2e/bench $(if $(STORE),-store $(STORE)) $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(ONLY),-only '$(ONLY)')
 
 page: ## the page of perago explain in headless Chromium
 	@e2e/stack/deps.sh page

@@ -87,6 +87,7 @@ func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
 	flags.IntVar(&b.million, "million", 1_000_000, "how many files the scenario million has")
 	flags.IntVar(&b.millionLakectl, "million-lakectl", 100_000, "how many of them lakectl gets at most")
 	flags.StringVar(&b.profiles, "profile", "", "the `directory` for CPU profiles of what perago stages, for go tool pprof")
+	store := flags.String("store", string(stack.PostgreSQL), "where Conductor keeps what it has: PostgreSQL or Redis")
 	only := flags.String("only", "", "only the scenarios whose name matches this `regexp`")
 	dir := flags.String("dir", "", "where the data goes; a temporary directory when empty")
 	if err := flags.Parse(arguments); err != nil {
@@ -103,7 +104,7 @@ func run(ctx context.Context, arguments []string, out io.Writer) (err error) {
 		}
 		b.lakectl = binaries.Lakectl
 	}
-	started, err := stack.Start(ctx, stack.Options{Progress: os.Stderr, Store: stack.Redis})
+	started, err := stack.Start(ctx, stack.Options{Progress: os.Stderr, Store: stack.Store(*store)})
 	if err != nil {
 		return err
 	}

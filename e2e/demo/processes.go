@@ -49,6 +49,7 @@ func (d *demo) start(ctx context.Context) error {
 	fmt.Println("Conductor takes some seconds to come up.")
 	st, err := stack.Start(ctx, stack.Options{
 		Dir: filepath.Join(d.dir, "servers"), LogDir: d.logs, Detach: d.keep, Progress: os.Stderr,
+		Store: stack.SQLite, // it needs no other program
 	})
 	if err != nil {
 		return err

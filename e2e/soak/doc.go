@@ -1,15 +1,15 @@
 // Command soak lets a fleet publish for as long as it is told, while a nemesis
 // breaks whatever it can, and then judges every branch:
 //
-//	go run ./e2e/soak [-duration D] [-seed N] [-memory conductor|both] [-soft] [-blind]
+//	go run ./e2e/soak [-duration D] [-seed N] [-store PostgreSQL|Redis] [-memory conductor|both] [-soft] [-blind]
 //
-// It starts a Conductor that keeps what it has in Redis, and a lakeFS. Workflows of
+// It starts a Conductor with its database, and a lakeFS. Workflows of
 // one and of two steps run on branches of their own and, several at once, on one
 // branch; their user tasks fail, are slow, and are retried, and no two of their
 // attempts make the same files. Somebody else commits in between. Meanwhile the
 // nemesis kills workers and starts them again, suspends them past their leases,
-// stops them in order, restarts both servers, and arms faults on the connections
-// between them; an operator pauses, terminates, retries, reruns and restarts.
+// stops them in order, restarts both servers and the database, and arms faults on
+// the connections between them; an operator pauses, terminates, retries, reruns and restarts.
 //
 // At the end every branch is held to the invariants of package lakefstest, and the
 // two servers to each other: each publish task that Conductor has shown as

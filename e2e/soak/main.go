@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"perago/e2e/fleet"
+	"perago/e2e/stack"
 )
 
 // options are what can be chosen of a run.
@@ -21,6 +22,7 @@ type options struct {
 	seed     uint64
 	replicas int
 	memory   string
+	store    string
 	soft     bool
 	blind    bool
 	// binaries is the folder that the workers were built into.
@@ -48,6 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.Uint64Var(&o.seed, "seed", rand.Uint64()>>32, "what the nemesis, the operator and the user's tasks draw from")
 	flags.IntVar(&o.replicas, "replicas", 3, "how many processes of each worker")
 	flags.StringVar(&o.memory, "memory", "", "the memory `server` of the tests in place of the real one: conductor or both; nothing is restarted then")
+	flags.StringVar(&o.store, "store", string(stack.PostgreSQL), "where Conductor keeps what it has: PostgreSQL or Redis")
 	flags.BoolVar(&o.soft, "soft", false, "without the hard fence: there must be violations")
 	flags.BoolVar(&o.blind, "blind", false, "with a parent check that sees nothing")
 	flags.StringVar(&o.binaries, "binaries", "", "the `folder` that the workers have been built into; they are built when it is empty")

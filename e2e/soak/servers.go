@@ -30,12 +30,15 @@ func startServers(ctx context.Context, o options, logs string, log io.Writer) (_
 		}
 	}()
 	if o.memory == "" {
-		started, err := stack.Start(ctx, stack.Options{Dir: filepath.Join(o.dir, "servers"), LogDir: logs, Progress: log, Store: stack.Redis})
+		started, err := stack.Start(ctx, stack.Options{Dir: filepath.Join(o.dir, "servers"), LogDir: logs, Progress: log, Store: stack.Store(o.store)})
 		if err != nil {
 			return nil, err
 		}
 		s.Servers, s.stops = started.Servers, append(s.stops, started.Stop)
 		s.restarted = []*stack.Server{started.Conductor, started.LakeFS}
+		if started.Database != nil {
+			s.restarted = append(s.restarted, started.Database)
+		}
 		return s, nil
 	}
 	if o.memory == "conductor" {

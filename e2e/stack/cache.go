@@ -29,7 +29,7 @@ const (
 )
 
 // EnvConductorVersion names the version of Conductor to run, one of those in
-// conductorVersions; unset it is the first of them. The tests read it too: where
+// conductorVersions; unset it is the first of them, the newest. The tests read it too: where
 // versions differ, what is right depends on it.
 const EnvConductorVersion = "PERAGO_TEST_CONDUCTOR_VERSION"
 
@@ -37,16 +37,16 @@ const EnvConductorVersion = "PERAGO_TEST_CONDUCTOR_VERSION"
 // for is fetched.
 var conductorVersions = []conductorRelease{
 	{
-		version: "3.15.0", group: "com.netflix.conductor", megabytes: 104, java: 17, memoryOnly: true,
-		sha256: "0d6e4d00604cd05f3577689294ebd13435f097850831f1b31f7434cd29d68e63",
-	},
-	{
 		version: "3.32.3", group: "org.conductoross", megabytes: 458, java: 21,
 		sha256: "6b1615a5beb82bbbfa05219d0f1b84440aa8c0bef1371662803ef5588d7d507b",
 	},
 	{
 		version: "3.21.14", group: "org.conductoross", megabytes: 403, java: 17,
 		sha256: "f0cfdf1cfd2eae1a925109a9d64ec328019af1dd57a0a209c41da0f320a7f31b",
+	},
+	{
+		version: "3.15.0", group: "com.netflix.conductor", megabytes: 104, java: 17, memoryOnly: true,
+		sha256: "0d6e4d00604cd05f3577689294ebd13435f097850831f1b31f7434cd29d68e63",
 	},
 }
 

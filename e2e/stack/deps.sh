@@ -5,7 +5,9 @@
 # input.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-target=${1:-} # bench, demo, page or soak: what that target of make needs
+targets=" $* " # bench, demo, page, redis: what those targets of make need
+
+for_target() { [[ $targets == *" $1 "* ]]; }
 
 # Whether a Java is there that runs Conductor. Where the system has no package of one,
 # prefetch takes a runtime from PyPI, for which it needs pip.
@@ -24,13 +26,13 @@ postgres_found() { command -v initdb >/dev/null || compgen -G '/usr/lib/postgres
 
 missing() {
   java_found || python3 -m pip --version >/dev/null 2>&1 || echo java
-  [ "$target" = demo ] || postgres_found || echo postgres # of Conductor's, in the tests
+  for_target demo || postgres_found || echo postgres # of Conductor's, in the tests
   command -v mvn >/dev/null || echo maven
   command -v gcc >/dev/null || command -v clang >/dev/null || echo cc # for go test -race
   command -v curl >/dev/null || echo curl # the README's commands are run as they stand
-  [ "$target" != bench ] || command -v rclone >/dev/null || echo rclone # a peer
-  [[ ! $target =~ ^(bench|soak)$ ]] || command -v redis-server >/dev/null || echo redis # of Conductor's
-  [ "$target" != page ] || command -v chromium >/dev/null || echo chromium
+  ! for_target bench || command -v rclone >/dev/null || echo rclone # a peer
+  ! for_target redis || command -v redis-server >/dev/null || echo redis # of Conductor's
+  ! for_target page || command -v chromium >/dev/null || echo chromium
 }
 
 install() { # WORD...: packages by what they give

@@ -14,6 +14,8 @@
 // it is given; a test asks for them with Require. RequireOnS3 and StartLakeFS, for
 // servers with other settings, are the exceptions.
 //
-// Conductor keeps everything in memory here, so a restart of it forgets all
-// workflows and definitions. lakeFS keeps its data over a restart.
+// Conductor keeps what it has in a PostgreSQL of the stack's own, or in a file where
+// that is asked for: what it has survives its restart. 3.15.0 has neither; it keeps
+// everything in memory, and a restart of it forgets all workflows and definitions.
+// lakeFS keeps its data over a restart.
 package stack

@@ -67,6 +67,10 @@ func newPostgres(ctx context.Context, dir, logPath string) (*Postgres, error) {
 	}
 	return &Postgres{password: password, Server: NewServer(ServerConfig{
 		Name: "PostgreSQL", LogPath: logPath, StartTimeout: time.Minute,
+		// It would wait for its clients to leave on SIGTERM. And after a SIGKILL its
+		// processes live on for a moment in groups of their own and keep it from
+		// starting again; SIGQUIT ends all of them at once, in no order.
+		StopSignal: syscall.SIGINT, KillSignal: syscall.SIGQUIT,
 		Command: func(port int) *exec.Cmd {
 			return run("postgres", "-D", filepath.Join(data, "data"), "-h", "127.0.0.1", "-p", strconv.Itoa(port),
 				"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_commit=off")
@@ -89,6 +93,7 @@ func (p *Postgres) settings() []string {
 		"--conductor.db.type=postgres",
 		"--conductor.queue.type=postgres",
 		"--conductor.indexing.type=postgres",
+		withIndex,
 		"--conductor.workflow-execution-lock.type=postgres",
 		"--conductor.app.workflowExecutionLockEnabled=true",
 	}

@@ -43,6 +43,9 @@ type ServerConfig struct {
 	Grace time.Duration
 	// Detach lets the server outlive this process.
 	Detach bool
+	// StopSignal asks it to end in order, SIGTERM if 0; KillSignal ends it as a crash
+	// would, SIGKILL if 0.
+	StopSignal, KillSignal syscall.Signal
 }
 
 // Server is one server as a child process in its own session. It may be
@@ -73,6 +76,12 @@ func NewServer(config ServerConfig) *Server {
 	}
 	if config.Grace == 0 {
 		config.Grace = 15 * time.Second
+	}
+	if config.StopSignal == 0 {
+		config.StopSignal = syscall.SIGTERM
+	}
+	if config.KillSignal == 0 {
+		config.KillSignal = syscall.SIGKILL
 	}
 	return &Server{ServerConfig: config, choosePort: FreePort}
 }
@@ -189,7 +198,7 @@ func (s *Server) waitReady(ctx context.Context, proc *process, port int, begin i
 	}
 }
 
-// Stop ends the server: SIGTERM, and after a grace SIGKILL for its whole
+// Stop ends the server: StopSignal, and after a grace SIGKILL for its whole
 // process group. It returns an error if the server had ended by itself before.
 // A server that does not run is no error.
 func (s *Server) Stop() error {
@@ -206,25 +215,29 @@ func (s *Server) Stop() error {
 		return fmt.Errorf("%s had ended by itself (%s); its log ends:\n%s", s.Name, proc.state, tail(s.logFrom(0)))
 	default:
 	}
-	proc.signal(syscall.SIGTERM)
+	s.end(proc, s.StopSignal)
+	return nil
+}
+
+// Kill ends the server with KillSignal, as a crash would.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil {
+		s.end(s.proc, s.KillSignal)
+		s.proc = nil
+	}
+}
+
+// end sends the signal, and SIGKILL to what lives longer than the grace.
+func (s *Server) end(proc *process, sig syscall.Signal) {
+	proc.signal(sig)
 	select {
 	case <-proc.done:
 	case <-time.After(s.Grace):
 	}
 	proc.kill()
 	s.exit = proc.state.ExitCode()
-	return nil
-}
-
-// Kill ends the server with SIGKILL, as a crash would.
-func (s *Server) Kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc != nil {
-		s.proc.kill()
-		s.exit = s.proc.state.ExitCode()
-		s.proc = nil
-	}
 }
 
 func (s *Server) logFrom(offset int64) []byte {

@@ -114,16 +114,26 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	return st, nil
 }
 
+// An index is of PostgreSQL and SQLite. Whether there is one has to be said: versions
+// differ in what they take for granted, and none starts with two or with none of the
+// right kind.
+const (
+	withIndex = "--conductor.indexing.enabled=true"
+	noIndex   = "--conductor.indexing.enabled=false"
+)
+
 // startStore starts what Conductor keeps things in, and returns its settings for it.
 func (st *Stack) startStore(ctx context.Context, bin Binaries, opts Options, logDir string) (settings []string, err error) {
 	switch {
 	case opts.Store == Redis:
 		st.Database = redisServer(st.dir, filepath.Join(logDir, "redis.log"))
-		settings = []string{"--conductor.db.type=redis_standalone", "--conductor.queue.type=redis_standalone"}
+		settings = []string{"--conductor.db.type=redis_standalone", "--conductor.queue.type=redis_standalone", noIndex}
 	case bin.conductor.memoryOnly:
-		return []string{"--conductor.db.type=memory", "--conductor.queue.type=memory"}, nil
+		return []string{"--conductor.db.type=memory", "--conductor.queue.type=memory", noIndex}, nil
 	case opts.Store == SQLite:
 		return onSQLite(st.dir), nil
+	case opts.Store != "" && opts.Store != PostgreSQL:
+		return nil, fmt.Errorf("the store of Conductor is %s, %s or %s, not %q", PostgreSQL, SQLite, Redis, opts.Store)
 	default:
 		database, err := newPostgres(ctx, st.dir, filepath.Join(logDir, "postgres.log"))
 		if err != nil {
@@ -253,9 +263,8 @@ func conductorServer(bin Binaries, dir, logPath string, store []string) *Server 
 				"--server.address=127.0.0.1",
 				"--loadSample=false",
 				"--conductor.grpc-server.enabled=false",
-				// Without these two 3.21.14 looks for an Elasticsearch.
+				// Without this 3.21.14 looks for an Elasticsearch.
 				"--conductor.elasticsearch.version=0",
-				fmt.Sprintf("--conductor.indexing.enabled=%t", !bin.conductor.memoryOnly),
 				"--conductor.integrations.ai.enabled=false",
 				"--conductor.scheduler.enabled=false",
 				// How late a timeout may be; the default of 30 s would make
@@ -292,6 +301,7 @@ func onSQLite(dir string) []string {
 		"--conductor.db.type=sqlite",
 		"--conductor.queue.type=sqlite",
 		"--conductor.indexing.type=sqlite",
+		withIndex,
 	}
 }
 
