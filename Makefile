@@ -6,6 +6,15 @@
 # server, so more of them run at once than there are processors.
 GO_TEST_FLAGS := -race -shuffle=on -count=1 -p 2 -parallel 6 -timeout 40m
 
+# Which Conductor everything below runs on: CONDUCTOR=VERSION, one of those that the
+# tests know, or CONDUCTOR_JAR=FILE, any boot jar. Without either it is the newest.
+ifdef CONDUCTOR
+export PERAGO_TEST_CONDUCTOR_VERSION := $(CONDUCTOR)
+endif
+ifdef CONDUCTOR_JAR
+export PERAGO_TEST_CONDUCTOR_JAR := $(abspath $(CONDUCTOR_JAR))
+endif
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -27,8 +36,7 @@ demo-stop: ## stop what `make demo KEEP=1` left running
 test: deps fmt-check vet staticcheck check-deploy ## all checks and tests, on the real servers
 	go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./...
 
-test-conductor: export PERAGO_TEST_CONDUCTOR_VERSION = $(or $(CONDUCTOR),3.21.14)
-test-conductor: deps ## the suites that meet Conductor, on another version of it; CONDUCTOR=3.21.14
+test-conductor: deps ## the suites that meet Conductor, on another one: CONDUCTOR=3.21.14, or CONDUCTOR_JAR=FILE
 	go run ./e2e/stack/with-stack -- go test $(GO_TEST_FLAGS) ./e2e ./e2e/faults ./pkg/conductor/... ./pkg/definition ./cmd/perago
 
 race: deps ## sixteen publishers race for one head, ROUNDS times (50)

@@ -533,7 +533,7 @@ func (r *trial) ended(workflow txn.Workflow) {
 	}
 	final := last(r.t, workflow, r.lane.point.task)
 	polls := c.action.polls
-	if c.action.rerun && conductortest.Version(r.servers.ConductorVersion).RerunResetsPolls() {
+	if c.action.rerun && conductortest.InTheMannerOf(r.servers.ConductorVersion).RerunResetsPolls() {
 		polls = 1
 	}
 	if (final.ID == r.task.ID) != c.action.sameTask || final.RetryCount != c.action.retry || final.PollCount != polls {

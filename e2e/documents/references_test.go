@@ -168,6 +168,9 @@ func TestVariables(t *testing.T) {
 			}
 		}
 	}
+	for _, m := range regexp.MustCompile(`\$\(([A-Z_]+)\)`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		known = append(known, m[1])
+	}
 	used := regexp.MustCompile(`\b(?:PERAGO|CONDUCTOR|LAKECTL|OTEL)_[A-Z0-9_]+\b`)
 	for _, name := range documents(t) {
 		for _, variable := range used.FindAllString(read(t, name), -1) {

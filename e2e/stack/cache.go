@@ -57,6 +57,8 @@ type conductorRelease struct {
 	sha256    string // of the jar
 	megabytes int    // of the jar, to say before it is fetched
 	java      int    // the oldest major version of Java that runs it
+	// file is where it is, when it is not to be fetched.
+	file string
 	// memoryOnly says that it has neither SQLite nor PostgreSQL in it.
 	memoryOnly bool
 }
@@ -64,8 +66,11 @@ type conductorRelease struct {
 // jar is the file's name, in its release's folder of the cache.
 func (c conductorRelease) jar() string { return "conductor-server-" + c.version + "-boot.jar" }
 
-// chooseConductor is the version that the environment names.
+// chooseConductor is the jar or the version that the environment names.
 func chooseConductor(getenv func(string) string) (conductorRelease, error) {
+	if jar := getenv(EnvConductorJar); jar != "" {
+		return releaseOfJar(jar)
+	}
 	asked := getenv(EnvConductorVersion)
 	var known []string
 	for _, release := range conductorVersions {
@@ -129,18 +134,21 @@ func Prefetch(ctx context.Context, progress io.Writer) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, fmt.Errorf("a Java for Conductor %s: %w", release.version, err)
 	}
-	conductor := filepath.Join(cache, "conductor-"+release.version)
-	err = ensure(ctx, conductor, []string{release.jar()}, func(dir string) error {
-		return release.fetch(ctx, dir, progress)
-	})
-	if err != nil {
-		return Binaries{}, fmt.Errorf("conductor %s: %w", release.version, err)
+	if release.file == "" {
+		conductor := filepath.Join(cache, "conductor-"+release.version)
+		err = ensure(ctx, conductor, []string{release.jar()}, func(dir string) error {
+			return release.fetch(ctx, dir, progress)
+		})
+		if err != nil {
+			return Binaries{}, fmt.Errorf("conductor %s: %w", release.version, err)
+		}
+		release.file = filepath.Join(conductor, release.jar())
 	}
 	return Binaries{
 		LakeFS:           filepath.Join(lakefs, "lakefs"),
 		Lakectl:          filepath.Join(lakefs, "lakectl"),
 		S3:               filepath.Join(s3, "versitygw"),
-		ConductorJar:     filepath.Join(conductor, release.jar()),
+		ConductorJar:     release.file,
 		ConductorVersion: release.version,
 		Java:             java,
 		conductor:        release,

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -111,6 +112,14 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 		return nil, err
 	}
 	st.LakeFSURL, st.ConductorURL = st.LakeFS.URL(), st.Conductor.URL()
+	said, err := askVersion(ctx, st.ConductorURL)
+	if err != nil {
+		return nil, err
+	}
+	st.ConductorVersion = cmp.Or(said, st.ConductorVersion)
+	if sentence := unknownVersion(st.ConductorVersion); sentence != "" {
+		fmt.Fprintln(opts.Progress, sentence)
+	}
 	return st, nil
 }
 

@@ -39,7 +39,7 @@ func TestContractOnRealServer(t *testing.T) {
 		return
 	}
 	servers := stack.Require(t)
-	address, version := servers.ConductorURL, conductortest.Version(servers.ConductorVersion)
+	address, version := servers.ConductorURL, conductortest.InTheMannerOf(servers.ConductorVersion)
 	onReal := func(t *testing.T, row func(*testing.T, conductortest.Conductor)) {
 		t.Parallel()
 		transport := &http.Transport{}

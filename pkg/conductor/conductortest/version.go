@@ -1,6 +1,9 @@
 package conductortest
 
-import "net/http"
+import (
+	"net/http"
+	"slices"
+)
 
 // Version is a version of Conductor. Where versions differ in what the contract
 // looks at, its methods say how. All of it was measured.
@@ -18,6 +21,15 @@ const Newest = V3_32_3
 
 // Versions are all of them, the newest first.
 func Versions() []Version { return []Version{V3_32_3, V3_21_14, V3_15_0} }
+
+// InTheMannerOf is the version in whose manner a server is, which says that it is of
+// this version: the newest, where it is none that the contract runs on.
+func InTheMannerOf(said string) Version {
+	if version := Version(said); slices.Contains(Versions(), version) {
+		return version
+	}
+	return Newest
+}
 
 // oss says that it is a release of conductor-oss, which goes on from Netflix's 3.15.
 func (v Version) oss() bool { return v != V3_15_0 }
