@@ -105,7 +105,7 @@ func TestWorkflow_WrongRecords(t *testing.T) {
 	for _, body := range []string{
 		good + "x", good + good, `[` + good + `]`, `{"workflowId":"w","status":7}`, `{"workflowId":"w","status":"RUNNING","endTime":"now"}`,
 		`{"workflowId":"w","status":"RUNNING","tasks":7}`, `{"workflowId":"w","status":"RUNNING","tasks":{}}`, `{"workflowId":"w","status":"RUNNING","tasks":[7]}`,
-		`{"workflowId":"w","status":"RUNNING","tasks":[{}]}`, `{"workflowId":"w","status":"RUNNING","tasks":[,]}`, `{"workflowId":"w","status":"RUNNING","tasks":[` + taskOf("a", 1, "", "") + taskOf("a", 2, "", "") + `]}`,
+		`{"workflowId":"w","status":"RUNNING","tasks":[{}]}`, `{"workflowId":"w","status":"RUNNING","tasks":[,]}`, `{"workflowId":"w","status":"RUNNING","tasks":[,` + taskOf("a", 1, "", "") + `]}`, `{"workflowId":"w","status":"RUNNING","tasks":[` + taskOf("a", 1, "", "") + taskOf("a", 2, "", "") + `]}`,
 	} {
 		if workflow, err := workflowOf(t, 1<<20, strings.NewReader(body)); !errors.Is(err, txn.ErrRetryable) || workflow.ID != "" {
 			t.Errorf("%.100s: got %+v, %v", body, workflow, err)
