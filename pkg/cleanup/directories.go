@@ -165,7 +165,7 @@ func (d *directorySweep) finish(ctx context.Context, aside txn.Removal) (State, 
 // remove removes a directory whose removal is decided. RemoveAll removes links
 // themselves and stays below the root.
 func (d *directorySweep) remove(gone txn.Removal, reason string) (State, string) {
-	if err := d.Root.RemoveAll(gone.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.Root.RemoveAll(gone.Name()); err != nil {
 		return StateFailed, err.Error()
 	}
 	return StateDeleted, reason
@@ -179,14 +179,16 @@ func (d *directorySweep) putBack(aside txn.Removal) error {
 	name := string(aside.Workflow)
 	_, err := d.Root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		// A directory that is made right now is not replaced either, unless it is
-		// empty.
+		// Rename replaces no directory, also not one that is made right now.
 		err = d.Root.Rename(aside.Name(), name)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil // put back, by this sweep or by another
 		}
 	}
 	if err == nil || errors.Is(err, fs.ErrExist) {
+		if _, err := d.Root.Lstat(aside.Name()); errors.Is(err, fs.ErrNotExist) {
+			return nil // the name is there because another sweep has put it back
+		}
 		return fmt.Errorf("the directory was set aside as %s and cannot be put back, because %s was made meanwhile; move the files that are needed there, and remove the one set aside", aside.Name(), name)
 	}
 	return fmt.Errorf("put the directory back from %s: %w", aside.Name(), err)

@@ -328,6 +328,52 @@ func TestDirectories_KeepBothWhenTheNameWasMadeAnew(t *testing.T) {
 	}
 }
 
+// Another sweep, or a user task, is faster while this sweep asks Conductor about what
+// it has set aside.
+func TestDirectories_AnotherIsFasterMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status    txn.WorkflowStatus
+		meanwhile func(root *os.Root, aside string) error
+		failed    bool
+		left      int
+	}{
+		"it removes":                  {txn.WorkflowCompleted, (*os.Root).RemoveAll, false, 0},
+		"it removes, and this is not": {txn.WorkflowRunning, (*os.Root).RemoveAll, false, 0},
+		"it puts back":                {txn.WorkflowRunning, func(root *os.Root, aside string) error { return root.Rename(aside, "w") }, false, 1},
+		"an empty directory is made":  {txn.WorkflowRunning, func(root *os.Root, _ string) error { return root.Mkdir("w", 0o755) }, true, 2},
+		"a link is made": {txn.WorkflowRunning, func(root *os.Root, aside string) error {
+			// Rename would replace it, if a link was set aside.
+			return errors.Join(root.RemoveAll(aside), root.Symlink("old", aside), root.Symlink("new", "w"))
+		}, true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &rerun{status: c.status}
+			path, sweep := directories(t, r)
+			touch(t, filepath.Join(path, "w", "task", "file"))
+			root, err := os.OpenRoot(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			r.meanwhile = func() {
+				names, err := filepath.Glob(filepath.Join(path, ".perago-*"))
+				if err != nil || len(names) != 1 {
+					t.Fatalf("set aside: %v, %v", names, err)
+				}
+				if err := c.meanwhile(root, filepath.Base(names[0])); err != nil {
+					t.Fatal(err)
+				}
+			}
+			swept, decided := sweep()
+			if left, err := os.ReadDir(path); err != nil || len(left) != c.left || swept.Deleted != 0 || swept.Failed == 1 != c.failed {
+				t.Errorf("left %v, %v; swept %+v, %v", left, err, swept, decided)
+			}
+		})
+	}
+}
+
 // A sweep that ended in the middle is gone on with by the next one.
 func TestDirectories_FinishWhatACrashLeft(t *testing.T) {
 	t.Parallel()
