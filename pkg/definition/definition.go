@@ -224,7 +224,7 @@ func (d Definition) TaskDefinition() (txn.TaskDefinition, error) {
 	if err := json.Unmarshal(d.Raw, &read); err != nil {
 		var wrong *json.UnmarshalTypeError
 		if errors.As(err, &wrong) {
-			return txn.TaskDefinition{}, fmt.Errorf("%s: %s is a %s; it must be a %s", d, wrong.Field, wrong.Value, strings.NewReplacer("int64", "whole number", "int", "whole number", "string", "text").Replace(wrong.Type.Kind().String()))
+			return txn.TaskDefinition{}, fmt.Errorf("%s: %s must be a %s, not a JSON %s", d, wrong.Field, strings.NewReplacer("int64", "whole number", "int", "whole number", "string", "text").Replace(wrong.Type.Kind().String()), wrong.Value)
 		}
 		return txn.TaskDefinition{}, fmt.Errorf("%s: %w", d, err)
 	}

@@ -142,8 +142,14 @@ func TestTaskDefinition(t *testing.T) {
 	if _, err := one(t, `{"name": "w", "tasks": []}`).TaskDefinition(); err == nil {
 		t.Error("a workflow has a task definition")
 	}
-	if _, err := one(t, `{"name": "t", "retryCount": "three"}`).TaskDefinition(); err == nil {
-		t.Error("a retry count that is no number was read")
+	for text, says := range map[string]string{
+		`{"name": "t", "retryCount": "three"}`:  "task definition t: retryCount must be a whole number, not a JSON string",
+		`{"name": "t", "timeoutSeconds": 1.5}`:  "task definition t: timeoutSeconds must be a whole number, not a JSON number 1.5",
+		`{"name": "t", "timeoutPolicy": ["x"]}`: "task definition t: timeoutPolicy must be a text, not a JSON array",
+	} {
+		if _, err := one(t, text).TaskDefinition(); err == nil || err.Error() != says {
+			t.Errorf("%s: got %v, want %s", text, err, says)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,36 @@ func TestPage(t *testing.T) {
 	}
 	if e.Next == nil || !strings.Contains(page, "main advanced") {
 		t.Errorf("the page does not say what to do: %q", e.Next)
+	}
+}
+
+// Users' tasks and checkouts stand where they ran, and a page with nothing to do
+// warns of nothing.
+func TestPage_ShowsEveryTaskInItsOrder(t *testing.T) {
+	t.Parallel()
+	published := publish(txn.TaskCompleted, txn.Publication{Commit: id("b"), ExpectedHead: id("a"), Outcome: txn.OutcomePublished, Fence: txn.FenceHard}, "")
+	all := []txn.Task{
+		published,
+		{ID: "u", Workflow: workflowID, Type: "train", ReferenceName: "train", Status: txn.TaskCompleted},
+		stage(txn.TaskCompleted),
+		{ID: "c", Workflow: workflowID, Type: txn.TypeCheckout, ReferenceName: "get", Status: txn.TaskCompleted},
+	}
+	for i, place := range []int64{3, 1, 2, 0} {
+		all[i].StartTime = 1793000000000 + 1000*place
+	}
+	var text strings.Builder
+	if err := Workflow(scene{tasks: all, above: []txn.Commit{ours("b", "a")}, status: txn.WorkflowCompleted}.facts()).Page(&text); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, found := range regexp.MustCompile(`<strong>(\w+)</strong>, retry`).FindAllStringSubmatch(text.String(), -1) {
+		names = append(names, found[1])
+	}
+	if want := []string{"get", "train", "train_stage", "train_publish"}; !slices.Equal(names, want) {
+		t.Errorf("the tasks are %q, want %q", names, want)
+	}
+	if !strings.Contains(text.String(), "<div class=\"next\">\n<p>There is nothing to do.</p>") {
+		t.Errorf("the page does not say that there is nothing to do, or it warns: %s", &text)
 	}
 }
 
