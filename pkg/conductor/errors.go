@@ -109,7 +109,7 @@ func (c call) answered(status int, header http.Header, body []byte) *txn.ServerE
 		return c.malformed(status, header, body, "an answer that was not expected here")
 	}
 	word, own := serverMessage(status, body)
-	kind := kindOf(status)
+	kind := txn.KindOf(status)
 	class := txn.ClassOf(c.sentTwice(), txn.Answer{Status: status, Own: own, Kind: kind})
 	if class != txn.ErrRefused {
 		kind = nil
@@ -129,23 +129,6 @@ func (c call) answered(status int, header http.Header, body []byte) *txn.ServerE
 		fault.Hint = "the application of CONDUCTOR_AUTH_KEY may not do this"
 	}
 	return fault
-}
-
-// kindOf is what a refusal is about.
-func kindOf(status int) error {
-	switch status {
-	case http.StatusUnauthorized:
-		return txn.ErrUnauthorized
-	case http.StatusForbidden:
-		return txn.ErrForbidden
-	case http.StatusNotFound:
-		return txn.ErrNotFound
-	case http.StatusConflict:
-		return txn.ErrConflict
-	case http.StatusGone:
-		return txn.ErrGone
-	}
-	return nil
 }
 
 // malformed is a success in status only: a page of HTML from something in

@@ -242,18 +242,10 @@ func (c *call) kindOf(status int, message string) error {
 		if strings.Contains(message, "insufficient permissions") {
 			return txn.ErrForbidden
 		}
-		return txn.ErrUnauthorized
-	case http.StatusForbidden:
-		return txn.ErrForbidden
-	case http.StatusNotFound:
-		return txn.ErrNotFound
 	case http.StatusConflict:
 		if c.operation == createBranch || c.operation == createRepository {
 			return txn.ErrExists
 		}
-		return txn.ErrConflict
-	case http.StatusGone:
-		return txn.ErrGone
 	case http.StatusPreconditionFailed:
 		if c.operation == setProtection {
 			return txn.ErrConflict
@@ -263,7 +255,7 @@ func (c *call) kindOf(status int, message string) error {
 		}
 		return txn.ErrHookRefused
 	}
-	return nil
+	return txn.KindOf(status)
 }
 
 // cut makes one line of a text, which may be anything, and bounds it at a rune's

@@ -72,3 +72,21 @@ func refusal(status int) bool {
 	}
 	return status/100 == 4
 }
+
+// KindOf is what a refusal is about by its status alone, on every server. It is nil
+// where the status does not say it.
+func KindOf(status int) error {
+	switch status {
+	case 401:
+		return ErrUnauthorized
+	case 403:
+		return ErrForbidden
+	case 404:
+		return ErrNotFound
+	case 409:
+		return ErrConflict
+	case 410:
+		return ErrGone
+	}
+	return nil
+}
