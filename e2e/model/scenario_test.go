@@ -229,14 +229,7 @@ var scenarios = []scenario{
 		c.stage("no-op", "same")
 		c.publish("attempt")
 	}},
-	{name: "publish zombie, sweep, a no-op at a restart", cast: func(c *cast) {
-		c.stage("stage", "first")
-		c.publish("zombie")
-		c.operator(terminated(), restarted())
-		c.sweep(0)
-		c.stage("no-op", "same")
-		c.publish("attempt")
-	}},
+	{name: "publish zombie, sweep, a no-op at a restart", cast: restartUnderASweep},
 	// Cleanup has read the tasks before the restart, and the target after it.
 	{name: "publish zombie, cleanup under way, a no-op at a restart", cancel: true, cast: func(c *cast) {
 		c.stage("stage", "first")
@@ -247,14 +240,7 @@ var scenarios = []scenario{
 		c.stage("no-op", "same")
 		c.publish("attempt")
 	}, opening: []opening{{"stage", ""}, {"zombie", "merge"}, {"clock", ""}, {"cleanup", "read head"}}},
-	{name: "publish zombie, sweep under way, a no-op at a restart", cast: func(c *cast) {
-		c.stage("stage", "first")
-		c.publish("zombie")
-		c.operator(terminated(), restarted())
-		c.sweep(0)
-		c.stage("no-op", "same")
-		c.publish("attempt")
-	}, opening: []opening{{"stage", ""}, {"zombie", "merge"}, {"operator", "restart"}, {"sweep", "read head"}}},
+	{name: "publish zombie, sweep under way, a no-op at a restart", cast: restartUnderASweep, opening: []opening{{"stage", ""}, {"zombie", "merge"}, {"operator", "restart"}, {"sweep", "read head"}}},
 	{name: "zombie with an empty confirm, a no-op at a restart", stageRetries: 1, before: func(c *cast) {
 		timedOutStage(c)
 		c.stage("no-op", "same")
@@ -304,6 +290,16 @@ var scenarios = []scenario{
 		c.sweep(ttl)
 		c.publish("retry")
 	}},
+}
+
+// restartUnderASweep is a zombie's merge, a sweep, and a no-op at a restart.
+func restartUnderASweep(c *cast) {
+	c.stage("stage", "first")
+	c.publish("zombie")
+	c.operator(terminated(), restarted())
+	c.sweep(0)
+	c.stage("no-op", "same")
+	c.publish("attempt")
 }
 
 // timedOutStage is a stage that was polled and never heard of again.
