@@ -187,3 +187,82 @@ func TestGuardrailsOfTheFiles(t *testing.T) {
 		t.Errorf("branches %v, %v; main at %s", branches, err, f.head())
 	}
 }
+
+// A checkout behind a step reads what that step has published, as perago insert wires
+// it. A checkout that is wired to where the workflow began completes with the files of
+// the run before: lint finds it, unless as_of says that they are meant.
+func TestCheckout_BehindAStepReadsWhatWasPublished(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, map[string]string{"data/a": "run 0"})
+	runs := 0
+	f.user("prepare", func(txn.Task) map[string]string { runs++; return map[string]string{"a": fmt.Sprintf("run %d", runs)} })
+	f.user("train", func(task txn.Task) map[string]string {
+		var input struct {
+			Data string `json:"data"`
+		}
+		decode(t, task.Input, &input)
+		return map[string]string{"from": read(t, input.Data)["a"]}
+	})
+	name := "behind_" + strings.ReplaceAll(f.domain, "-", "_")
+	text := `{
+  "name": "` + name + `", "version": 1, "schemaVersion": 2, "ownerEmail": "owner@example.com", "timeoutPolicy": "ALERT_ONLY", "timeoutSeconds": 0,
+  "inputParameters": ["workspace"],
+  "tasks": [
+    {"name": "prepare", "taskReferenceName": "prepare", "type": "SIMPLE"},
+    {"name": "perago_checkout", "taskReferenceName": "get", "type": "SIMPLE", "inputParameters": {"workspace": "${workflow.input.workspace}", "prefix": "data/"}},
+    {"name": "train", "taskReferenceName": "train", "type": "SIMPLE", "inputParameters": {"data": "${get.output.checkout.directory}"}}
+  ]
+}
+`
+	file := filepath.Join(t.TempDir(), "mine.json")
+	save := func(content string) {
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(text)
+	for _, step := range [][2]string{{"prepare", "data/"}, {"train", "models/"}} {
+		out, said, code := f.perago("insert", file, "--after", step[0], "--prefix", step[1])
+		if code != 0 {
+			t.Fatalf("insert after %s: %s", step[0], said)
+		}
+		text = out
+		save(text)
+	}
+	// from is what train read, in a run of the workflow from the head.
+	from := func(run string) (string, txn.Workflow) {
+		if out, said, code := f.perago("lint", file, "--without", "hard-fence"); code != 0 {
+			t.Fatalf("lint: %s%s", out, said)
+		}
+		if _, said, code := f.perago("register", file); code != 0 {
+			t.Fatalf("register: %s", said)
+		}
+		workflow := f.completed(name, map[string]any{"workspace": f.workspace(f.head())})
+		tree := lakefstest.Tree(t, f.lake, f.repo, f.head())
+		if tree["data/a"] != run {
+			t.Errorf("data/a is %q, want %q", tree["data/a"], run)
+		}
+		return tree["models/from"], workflow
+	}
+	got, workflow := from("run 1")
+	checkout, published := outputOf(t, last(t, workflow, "get")), outputOf(t, last(t, workflow, "prepare_publish"))
+	if got != "run 1" || checkout.Workspace == nil || published.Workspace == nil || checkout.Workspace.Ref != published.Workspace.Ref {
+		t.Errorf("train read the files of %s, checked out from %+v, and prepare published %+v", got, checkout.Workspace, published.Workspace)
+	}
+
+	rewired := func(input string) string {
+		const wired = `"${prepare_publish.output.workspace}", "prefix": "data/"`
+		if !strings.Contains(text, wired) {
+			t.Fatalf("insert has not wired the checkout: %s", text)
+		}
+		return strings.Replace(text, wired, `"${workflow.input.workspace}", "prefix": "data/"`+input, 1)
+	}
+	save(rewired(""))
+	if out, said, code := f.perago("lint", file, "--without", "hard-fence"); code != 1 || !strings.Contains(out, "workspace-chain\tget downloads files from where the workflow began") {
+		t.Errorf("lint of a stale checkout: exit %d: %s%s", code, out, said)
+	}
+	save(rewired(`, "as_of": true`))
+	if got, _ := from("run 2"); got != "run 1" {
+		t.Errorf("with as_of train read the files of %s, want those of run 1", got)
+	}
+}

@@ -225,6 +225,10 @@ func TestBadInputIsTerminalAndWritesNothing(t *testing.T) {
 			s["source"] = map[string]any{"directory": filepath.Join(f.root, "${workflow.workflowId}", name)}
 		}
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name     string
 		change   func(stage map[string]any)
@@ -246,6 +250,9 @@ func TestBadInputIsTerminalAndWritesNothing(t *testing.T) {
 		{"another repository", func(s map[string]any) {
 			s["workspace"] = map[string]any{"repository": "other", "branch": "main", "ref_type": "commit", "ref": f.first}
 		}, txn.TaskFailedWithTerminalError, "not in PERAGO_ALLOWED_REPOSITORIES"},
+		{"a branch that is not there", func(s map[string]any) {
+			s["workspace"] = map[string]any{"repository": f.repo, "branch": "mian", "ref_type": "commit", "ref": f.first}
+		}, txn.TaskFailedWithTerminalError, "holds no branch mian"},
 		{"a prefix that climbs", func(s map[string]any) { s["prefix"] = "data/../.." }, txn.TaskFailedWithTerminalError, "prefix: "},
 		{"a root that nobody asked for", func(s map[string]any) { s["prefix"] = "/" }, txn.TaskFailedWithTerminalError, `prefix: "/" is the root`},
 		{"a prefix whose expression has no value", func(s map[string]any) { s["prefix"] = "data/${workflow.input.day}" }, txn.TaskFailedWithTerminalError, "prefix: \"data/null\" has the segment null"},
@@ -262,7 +269,7 @@ func TestBadInputIsTerminalAndWritesNothing(t *testing.T) {
 		}, txn.TaskFailedWithTerminalError, "source.directory: "},
 		{"a missing directory", func(s map[string]any) {
 			s["source"] = map[string]any{"directory": "${prepare.output.directory}/missing"}
-		}, txn.TaskFailed, "does not exist"},
+		}, txn.TaskFailed, " on host " + host + ", where this task of domain " + f.domain + " came to"},
 		{"an empty directory", directory("empty"), txn.TaskFailed, "allow_empty: true"},
 		{"a link among the files", directory("linked"), txn.TaskFailedWithTerminalError, `source.directory: "a/link" is a symbolic link`},
 		{"a link to the directory", directory("link"), txn.TaskFailedWithTerminalError, "is a symbolic link"},
