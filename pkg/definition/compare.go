@@ -63,12 +63,13 @@ type empty struct{}
 
 const (
 	defaultRetryCount      = 3
+	defaultRetryDelay      = 60
 	defaultResponseTimeout = 3600
 	defaultTimeoutPolicy   = "TIME_OUT_WF"
 )
 
-// The defaults are those of Conductor 3.15.0, as it gives back a definition that
-// holds only what it must.
+// The defaults are those of Conductor, as it gives back a definition that holds only
+// what it must.
 var (
 	stamps    = []string{"createTime", "updateTime", "createdBy", "updatedBy", "accessPolicy"}
 	taskShape = &shape{
@@ -76,7 +77,7 @@ var (
 		defaults: map[string]any{
 			"description": empty{}, "ownerEmail": empty{}, "ownerApp": empty{},
 			"inputKeys": empty{}, "outputKeys": empty{}, "inputTemplate": empty{},
-			"retryCount": number(defaultRetryCount), "retryLogic": "FIXED", "retryDelaySeconds": number(60), "backoffScaleFactor": number(1),
+			"retryCount": number(defaultRetryCount), "retryLogic": "FIXED", "retryDelaySeconds": number(defaultRetryDelay), "backoffScaleFactor": number(1),
 			"timeoutPolicy": defaultTimeoutPolicy, "timeoutSeconds": number(0),
 			"responseTimeoutSeconds": number(defaultResponseTimeout), "pollTimeoutSeconds": number(0),
 			"concurrentExecLimit": number(0), "rateLimitPerFrequency": number(0), "rateLimitFrequencyInSeconds": number(1),

@@ -215,6 +215,8 @@ func (d Definition) TaskDefinition() (txn.TaskDefinition, error) {
 		TimeoutSeconds         int64           `json:"timeoutSeconds"`
 		ResponseTimeoutSeconds *int64          `json:"responseTimeoutSeconds"`
 		PollTimeoutSeconds     int64           `json:"pollTimeoutSeconds"`
+		TotalTimeoutSeconds    int64           `json:"totalTimeoutSeconds"`
+		RetryDelaySeconds      *int64          `json:"retryDelaySeconds"`
 		TimeoutPolicy          string          `json:"timeoutPolicy"`
 		InputTemplate          json.RawMessage `json:"inputTemplate"`
 	}
@@ -231,7 +233,11 @@ func (d Definition) TaskDefinition() (txn.TaskDefinition, error) {
 	definition := txn.TaskDefinition{
 		Name: read.Name, RetryCount: defaultRetryCount, TimeoutSeconds: read.TimeoutSeconds,
 		ResponseTimeoutSeconds: defaultResponseTimeout, PollTimeoutSeconds: read.PollTimeoutSeconds,
+		TotalTimeoutSeconds: read.TotalTimeoutSeconds, RetryDelaySeconds: defaultRetryDelay,
 		TimeoutPolicy: read.TimeoutPolicy, InputTemplate: read.InputTemplate,
+	}
+	if read.RetryDelaySeconds != nil {
+		definition.RetryDelaySeconds = *read.RetryDelaySeconds
 	}
 	if read.RetryCount != nil {
 		definition.RetryCount = *read.RetryCount

@@ -128,8 +128,8 @@ func TestLoadFS(t *testing.T) {
 func TestTaskDefinition(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]txn.TaskDefinition{
-		`{"name": "t", "ownerEmail": "x"}`: {Name: "t", RetryCount: 3, ResponseTimeoutSeconds: 3600, TimeoutPolicy: "TIME_OUT_WF"},
-		`{"name": "t", "retryCount": 0, "timeoutSeconds": 9, "responseTimeoutSeconds": 5, "pollTimeoutSeconds": 7, "timeoutPolicy": "RETRY", "inputTemplate": {"a": 1}}`: {Name: "t", TimeoutSeconds: 9, ResponseTimeoutSeconds: 5, PollTimeoutSeconds: 7, TimeoutPolicy: "RETRY", InputTemplate: []byte(`{"a": 1}`)},
+		`{"name": "t", "ownerEmail": "x"}`: {Name: "t", RetryCount: 3, RetryDelaySeconds: 60, ResponseTimeoutSeconds: 3600, TimeoutPolicy: "TIME_OUT_WF"},
+		`{"name": "t", "retryCount": 0, "retryDelaySeconds": 0, "timeoutSeconds": 9, "responseTimeoutSeconds": 5, "totalTimeoutSeconds": 11, "pollTimeoutSeconds": 7, "timeoutPolicy": "RETRY", "inputTemplate": {"a": 1}}`: {Name: "t", TimeoutSeconds: 9, ResponseTimeoutSeconds: 5, TotalTimeoutSeconds: 11, PollTimeoutSeconds: 7, TimeoutPolicy: "RETRY", InputTemplate: []byte(`{"a": 1}`)},
 	} {
 		got, err := one(t, text).TaskDefinition()
 		if err != nil {

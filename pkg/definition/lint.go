@@ -824,6 +824,12 @@ func (l *linter) taskDefinition(d Definition, at string) {
 	case read.TimeoutSeconds > 0 || read.PollTimeoutSeconds > 0:
 		l.found(RuleTimeout, policy, fmt.Sprintf("%s %s when no worker takes the task in time", read.TimeoutPolicy, ends), retry)
 	}
+	// A worker that dies costs its attempt the response timeout. What its merge did, the
+	// next attempt finds out; so there has to be time for a next one.
+	if second := 2*read.ResponseTimeoutSeconds + read.RetryDelaySeconds; read.TotalTimeoutSeconds > 0 && read.TotalTimeoutSeconds < second {
+		l.found(RuleTimeout, join(at, "totalTimeoutSeconds"), fmt.Sprintf("%d leaves no second attempt when a worker dies", read.TotalTimeoutSeconds),
+			fmt.Sprintf("write 0, or at least %d (twice responseTimeoutSeconds, and retryDelaySeconds)", second))
+	}
 	if read.Name.IsCleanup() && read.PollTimeoutSeconds <= 0 {
 		l.found(RuleTimeout, join(at, "pollTimeoutSeconds"), "is 0: a cleanup that no worker takes holds the workflow for ever", `write "pollTimeoutSeconds": 600`)
 	}

@@ -47,10 +47,10 @@ func TestShippedFilesAreEmbedded(t *testing.T) {
 func TestShippedTaskDefinitions(t *testing.T) {
 	t.Parallel()
 	want := map[string]txn.TaskDefinition{
-		"perago_checkout": {RetryCount: 3, ResponseTimeoutSeconds: 60},
-		"perago_stage":    {RetryCount: 3, ResponseTimeoutSeconds: 60},
-		"perago_publish":  {RetryCount: 3},
-		"perago_cleanup":  {RetryCount: 2, ResponseTimeoutSeconds: 60, TimeoutSeconds: 3600, PollTimeoutSeconds: 600},
+		"perago_checkout": {RetryCount: 3, RetryDelaySeconds: 2, ResponseTimeoutSeconds: 60},
+		"perago_stage":    {RetryCount: 3, RetryDelaySeconds: 2, ResponseTimeoutSeconds: 60},
+		"perago_publish":  {RetryCount: 3, RetryDelaySeconds: 2},
+		"perago_cleanup":  {RetryCount: 2, RetryDelaySeconds: 2, ResponseTimeoutSeconds: 60, TimeoutSeconds: 3600, PollTimeoutSeconds: 600},
 	}
 	for _, d := range shipped(t, definition.Task) {
 		got, err := d.TaskDefinition()

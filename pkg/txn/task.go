@@ -97,10 +97,14 @@ type TaskTimes struct {
 type TaskDefinition struct {
 	Name                   TaskType
 	RetryCount             int
+	RetryDelaySeconds      int64
 	TimeoutSeconds         int64
 	ResponseTimeoutSeconds int64
-	PollTimeoutSeconds     int64
-	TimeoutPolicy          string
+	// TotalTimeoutSeconds bounds all attempts together, on servers that know it; 0 for
+	// no bound.
+	TotalTimeoutSeconds int64
+	PollTimeoutSeconds  int64
+	TimeoutPolicy       string
 	// InputTemplate is a JSON object; nil when there is none.
 	InputTemplate json.RawMessage
 }

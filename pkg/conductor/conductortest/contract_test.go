@@ -51,5 +51,5 @@ func TestContractOnRealServer(t *testing.T) {
 		row(t, conductortest.Conductor{Client: client, Operator: conductortest.NewOperator(address, transport), Version: version})
 	}
 	conductortest.Contract(t, onReal)
-	conductortest.LoopContract(t, onReal)
+	conductortest.ServerContract(t, onReal)
 }

@@ -63,3 +63,13 @@ func (v Version) pollIsWoken() bool { return v.oss() }
 
 // keepsLogs says that the lines of a task's log can be read.
 func (v Version) keepsLogs() bool { return v.oss() }
+
+// dropsIterations says that keepLastN of a loop takes the tasks of earlier iterations
+// out of the workflow.
+func (v Version) dropsIterations() bool { return v == V3_32_3 }
+
+// permissive says that a workflow goes on behind a permissive task that failed.
+func (v Version) permissive() bool { return v.oss() }
+
+// totalTimeout says that totalTimeoutSeconds bounds all attempts of a task together.
+func (v Version) totalTimeout() bool { return v == V3_32_3 }
