@@ -49,6 +49,30 @@ func waitsForPoll(b *bench) {
 	}
 }
 
+// requeueOfAType: a requeue puts the open tasks of a type back into the queues of
+// their domains, the tasks that a worker has too. Those are handed out a second time.
+func requeueOfAType(b *bench) {
+	kind, domain := b.taskType("t", nil), "d"+b.suffix
+	name := b.workflow("w", nil, simple(kind, "only", nil))
+	b.startIn(name, nil, map[string]string{string(kind): domain})
+	first := b.pollIn(kind, "first", domain)
+	b.pollNone(kind, domain)
+	b.equal("requeue", b.do("POST", "/tasks/queue/requeue/"+string(kind), nil), Answer{http.StatusOK, []byte("1")})
+	b.pollNone(kind, "")
+	again := b.pollIn(kind, "second", domain)
+	b.equal("task", again.ID, first.ID)
+	b.equal("domain", again.Domain, domain)
+	b.equal("polls", again.PollCount, 2)
+	b.equal("worker", again.Worker, txn.WorkerID("second"))
+
+	// A task that waits in its queue stays there, once.
+	b.startIn(name, nil, map[string]string{string(kind): domain})
+	b.update(again, txn.TaskCompleted, nil)
+	b.equal("requeue of a task in its queue", b.do("POST", "/tasks/queue/requeue/"+string(kind), nil).Status, http.StatusOK)
+	b.pollIn(kind, "third", domain)
+	b.pollNone(kind, domain)
+}
+
 // surveyDefinitions: definitions are listed, and the workflows of a name that have
 // not ended, paused ones too.
 func surveyDefinitions(b *bench) {
@@ -115,6 +139,7 @@ func wrongBase(b *bench) {
 // surveyRows is what a look at the whole server relies on.
 var surveyRows = []row{
 	{"what waits and who polls", waitsForPoll},
+	{"requeue of a type", requeueOfAType},
 	{"definitions and running workflows", surveyDefinitions},
 	{"unknown path", wrongBase},
 }

@@ -263,8 +263,8 @@ func (s *Server) poll(kind, domain, worker string, count int) []*task {
 			continue
 		}
 		t, ok := s.tasks[entry.task]
-		if !ok || t.Status != txn.TaskScheduled {
-			continue
+		if !ok || t.over() {
+			continue // a requeue hands out again what a worker has
 		}
 		t.Status = txn.TaskInProgress
 		t.PollCount++

@@ -59,6 +59,14 @@ func NewVersion(now func() time.Time, version Version) *Server {
 // ServeHTTP serves the API below /api and the health check at /health.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
+// Lose takes a task out of its queue and tells nobody: the task stays SCHEDULED, and no
+// poll returns it.
+func (s *Server) Lose(id txn.TaskID) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.dequeue(s.tasks[id])
+}
+
 // answer is what a handler returns: nil is an empty 200, a string is sent as
 // text, everything else as JSON.
 type answer struct {

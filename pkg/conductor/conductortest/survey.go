@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"perago/pkg/txn"
 )
@@ -42,6 +43,17 @@ func (s *Server) surveyRoutes(locked func(string, func(*http.Request) (answer, *
 		}
 		slices.SortFunc(polls, func(a, b lastPoll) int { return cmp.Compare(a.Domain, b.Domain) })
 		return answer{http.StatusOK, polls}, nil
+	})
+	// Every open task of the type goes back, one that a worker has too.
+	locked("POST /api/tasks/queue/requeue/{type}", func(r *http.Request) (answer, *refusal) {
+		requeued := 0
+		for _, t := range s.tasks {
+			if t.TaskDefName == r.PathValue("type") && !t.over() {
+				s.enqueue(t, 0)
+				requeued++
+			}
+		}
+		return answer{http.StatusOK, strconv.Itoa(requeued)}, nil
 	})
 	locked("GET /api/metadata/taskdefs", func(*http.Request) (answer, *refusal) {
 		return answer{http.StatusOK, slices.AppendSeq([]*taskDefinition{}, maps.Values(s.taskDefinitions))}, nil
