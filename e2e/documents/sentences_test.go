@@ -39,6 +39,8 @@ var noSentences = map[string]string{
 	"`perago fence %s lakefs://%s/%s`":        "a command inside another sentence",
 	" (secret; may stand in a file named by ": "the help of a worker",
 	" (may stand in a file named by ":         "the help of a worker",
+
+	"this also hands out again the tasks of that type that workers have": "a part of what doctor and explain advise",
 }
 
 // undertaking is what was being done when something went wrong. It stands before

@@ -19,10 +19,6 @@ type Queue struct {
 	Polled time.Time
 }
 
-// patience is how long a task may wait, and a lease be over, before somebody is told.
-// Conductor looks at a workflow every 30 seconds unless it is told otherwise.
-const patience = time.Minute
-
 // system are the types of Conductor's own tasks: no worker of anybody's takes them.
 var system = []txn.TaskType{
 	"FORK", "FORK_JOIN", "FORK_JOIN_DYNAMIC", "JOIN", "EXCLUSIVE_JOIN", "DO_WHILE", "SWITCH", "DECISION", "SUB_WORKFLOW", "START_WORKFLOW",
@@ -35,21 +31,12 @@ func isPerago(task txn.Task) bool {
 	return task.Type.IsStage() || task.Type.IsPublish() || task.Type.IsCleanup() || task.Type.IsCheckout()
 }
 
-// waitsSince is when a scheduled task could have been polled first.
-func waitsSince(task txn.Task) time.Time {
-	since := task.Times.Scheduled
-	if task.Times.Updated.After(since) {
-		since = task.Times.Updated
-	}
-	return since.Add(task.Times.Callback)
-}
-
 // Waiting are the tasks of a workflow that have waited long for a worker. Their
 // queues have to be read (Facts.Queues).
 func Waiting(workflow txn.Workflow, now time.Time) []txn.Task {
 	var all []txn.Task
 	for _, task := range workflow.Tasks {
-		if task.Status == txn.TaskScheduled && !isSystem(task) && !task.Times.Scheduled.IsZero() && now.Sub(waitsSince(task)) > patience {
+		if !isSystem(task) && task.WaitsLong(now) {
 			all = append(all, task)
 		}
 	}
@@ -65,32 +52,31 @@ func (f Facts) late(task txn.Task) (what, next string) {
 	switch task.Status {
 	case txn.TaskInProgress:
 		silent := f.Now.Sub(task.Times.Updated)
-		if task.Times.ResponseTimeout <= 0 || task.Times.Updated.IsZero() || silent <= task.Times.ResponseTimeout+patience/2 {
+		if task.Times.ResponseTimeout <= 0 || task.Times.Updated.IsZero() || silent <= task.Times.ResponseTimeout+txn.WaitPatience/2 {
 			return "", ""
 		}
 		return fmt.Sprintf("no sign of its worker %s for %s, and its response timeout is %s", task.Worker, seconds(silent), seconds(task.Times.ResponseTimeout)),
 			fmt.Sprintf("Conductor has not noticed that the lease of %s is over; have it look: PUT /api/workflow/decide/%s", task.ReferenceName, task.Workflow)
 	case txn.TaskScheduled:
-		since := waitsSince(task)
-		waited := f.Now.Sub(since)
 		at := slices.IndexFunc(f.Queues, func(q Queue) bool { return q.Type == task.Type && q.Domain == task.Domain })
-		if at < 0 || waited <= patience {
+		if at < 0 {
 			return "", ""
 		}
 		queue, where := f.Queues[at], "without a domain"
 		if task.Domain != "" {
 			where = "in the domain " + task.Domain
 		}
-		switch {
-		case queue.Polled.IsZero():
-			return fmt.Sprintf("waits for %s, and no worker ever polled for %s %s", seconds(waited), task.Type, where),
+		waited := seconds(f.Now.Sub(task.WaitsSince()))
+		switch txn.DecideWait(task, txn.QueueState{Waiting: queue.Waiting, Polled: queue.Polled}, f.Now) {
+		case txn.WaitNeverPolled:
+			return fmt.Sprintf("waits for %s, and no worker ever polled for %s %s", waited, task.Type, where),
 				fmt.Sprintf("start a worker that polls for %s %s", task.Type, where)
-		case f.Now.Sub(queue.Polled) > patience:
-			return fmt.Sprintf("waits for %s, and the last poll for %s %s was %s ago", seconds(waited), task.Type, where, seconds(f.Now.Sub(queue.Polled))),
+		case txn.WaitNotPolled:
+			return fmt.Sprintf("waits for %s, and the last poll for %s %s was %s ago", waited, task.Type, where, seconds(f.Now.Sub(queue.Polled))),
 				fmt.Sprintf("look at the workers that poll for %s %s: all are busy, or none runs", task.Type, where)
-		case queue.Waiting == 0 && queue.Polled.After(since):
-			return fmt.Sprintf("waits for %s, workers poll for %s %s, and its queue is empty: Conductor lost it", seconds(waited), task.Type, where),
-				fmt.Sprintf("Conductor lost %s from its queue; put it back: POST /api/tasks/queue/requeue/%s", task.ReferenceName, task.Type)
+		case txn.WaitLost:
+			return fmt.Sprintf("waits for %s, workers poll for %s %s, and its queue is empty: Conductor lost it", waited, task.Type, where),
+				fmt.Sprintf("Conductor lost %s from its queue; put it back: POST /api/tasks/queue/requeue/%s (%s)", task.ReferenceName, task.Type, txn.RequeueTwice)
 		}
 	}
 	return "", ""

@@ -77,7 +77,8 @@ type Task struct {
 	// Definition is the TaskDef in force for this task: a polled task carries it
 	// whole. Nil when Conductor gave none.
 	Definition *TaskDefinition
-	// Times say when the task did what; for people, and no decision is made of them.
+	// Times say when the task did what. They are for people, and for DecideWait; no
+	// decision about data depends on them.
 	Times TaskTimes
 	// SubWorkflow is the workflow that a SUB_WORKFLOW task started; empty when it is
 	// none.
