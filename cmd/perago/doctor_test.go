@@ -430,6 +430,68 @@ func TestDoctorOfAnOldPoll(t *testing.T) {
 	}
 }
 
+// A task that Conductor has lost from its queue, until it is put back. The other check
+// of queues does not see it, because Conductor does not list an empty queue's tasks.
+func TestDoctorOfALostTask(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	server := conductortest.New(func() time.Time { return now })
+	i := inMemory(t, lakefstest.NewServer(), server)
+	kind, domain := "perago_stage_doctor_"+i.suffix, "d"+i.suffix
+	queue := domain + ":" + kind
+	now = now.Add(-10 * time.Minute)
+	id := i.start(i.workflow(kind, nil), "{}", map[string]string{kind: domain})
+	now = now.Add(10 * time.Minute)
+	workflow, err := i.conductor.Workflow(i.ctx, id)
+	i.no(err)
+	if left := i.examineIn(nil, "lost").about(doctor.CheckLost, queue); len(left) > 0 {
+		i.Errorf("the queue has the task: %+v", left)
+	}
+	server.Lose(workflow.Tasks[0].ID)
+	i.says(i.examineIn(nil, "lost"), doctor.CheckLost, queue, doctor.Unknown, "the queue is empty, and no worker has polled it within a minute")
+	poll := func() []txn.Task {
+		i.Helper()
+		tasks, err := i.conductor.Poll(i.ctx, txn.PollRequest{Type: txn.TaskType(kind), Worker: "w", Domain: domain, Count: 1})
+		i.no(err)
+		return tasks
+	}
+	if got := poll(); len(got) != 0 {
+		t.Fatalf("polled %d tasks, want none", len(got))
+	}
+	lost := i.examineIn(nil, "lost,polled")
+	i.says(lost, doctor.CheckLost, queue, doctor.Error, "in workflow "+string(id))
+	if all := lost.about(doctor.CheckPolled, queue); len(all) > 0 || lost.code != exitFailed {
+		i.Errorf("code %d, %+v", lost.code, all)
+	}
+	_, err = i.operator.Do(i.ctx, http.MethodPost, "/tasks/queue/requeue/"+kind, nil)
+	i.no(err)
+	if left := i.examineIn(nil, "lost").about(doctor.CheckLost, queue); len(left) > 0 {
+		i.Errorf("it was put back: %+v", left)
+	}
+	if got := poll(); len(got) != 1 {
+		t.Errorf("polled %d tasks, want the one that was put back", len(got))
+	}
+	i.says(i.examineIn(nil, "lost"), doctor.CheckLost, "", doctor.OK, "lost no task of 1 open workflow")
+}
+
+// Both servers are read for lost tasks; a task that has just come is not one.
+func TestDoctorOfNoLostTask(t *testing.T) {
+	t.Parallel()
+	onBothServers(t, func(i *installation) {
+		kind := "perago_stage_doctor_" + i.suffix
+		i.start(i.workflow(kind, nil), "{}", nil)
+		e := i.examineIn(nil, "lost")
+		if left := e.about(doctor.CheckLost, kind); len(left) > 0 || len(e.Findings) == 0 {
+			i.Errorf("%+v", e.Findings)
+		}
+		for _, found := range e.Findings {
+			if found.Check == doctor.CheckLost && strings.HasPrefix(found.What, "could not be looked at: ") && !strings.Contains(found.What, "not looked at") {
+				i.Errorf("%+v", found)
+			}
+		}
+	})
+}
+
 // A publish TaskDef whose lease is too short, until it is registered again.
 func TestDoctorOfABudget(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,8 @@ var allowed = map[string][]string{
 	"pkg/definition":              {"pkg/txn"},
 	"pkg/fence":                   {"pkg/txn"},
 	"pkg/explain":                 {"pkg/txn"},
-	"pkg/doctor":                  {"pkg/txn"},
+	"pkg/survey":                  {"pkg/txn"},
+	"pkg/doctor":                  {"pkg/txn", "pkg/survey"},
 	"pkg/fault":                   {},
 }
 

@@ -22,6 +22,7 @@ const (
 	CheckDrift         Check = "drift"
 	CheckBudget        Check = "budget"
 	CheckPolled        Check = "polled"
+	CheckLost          Check = "lost"
 	CheckRepository    Check = "repository"
 	CheckFence         Check = "fence"
 	CheckFenceHeld     Check = "fence-held"
@@ -75,6 +76,7 @@ func Checks() []Info {
 		{CheckDrift, []State{Warning}, "they are as shipped, but for the numbers of the publish budget", true, false, false, drift},
 		{CheckBudget, []State{Error}, "the publish budgets cover a merge, and the timeouts of perago's TaskDefs delay a workflow and do not end it", true, false, false, budget},
 		{CheckPolled, []State{Error, Warning}, "somebody polls where perago's tasks wait; a warning when the last poll was over a minute ago", true, false, false, polled},
+		{CheckLost, []State{Error}, "Conductor has lost no task of perago's from its queue, in the first 500 open workflows whose definitions hold perago's tasks", true, false, false, lost},
 		{CheckRepository, []State{Error}, "the repository and the branch are there, and lakeFS takes changes of it", false, true, true, repository},
 		{CheckFence, []State{Error}, "the head of the branch carries the hard fence's action file", false, true, true, fence},
 		{CheckFenceHeld, []State{Error, Warning}, "lakeFS has asked the hard fence for a publication of the branch; an error when --verify-fence shows that it does not hold", false, true, true, fenceHeld},
@@ -330,6 +332,57 @@ func polled(f Facts) []Finding {
 	return all
 }
 
+// lost tells of tasks that polled cannot see: their queue is empty, so Conductor does
+// not list it.
+func lost(f Facts) []Finding {
+	for _, err := range []error{f.Open.Err, f.Waiting.Err} {
+		if err != nil {
+			return []Finding{unread("", err)}
+		}
+	}
+	var all []Finding
+	for _, w := range f.Waiting.Value {
+		subject := string(w.Type)
+		if w.Domain != "" {
+			subject = w.Domain + ":" + subject
+		}
+		longest := func(tasks []txn.Task) string {
+			return fmt.Sprintf("the longest for %s, in workflow %s", w.Now.Sub(tasks[0].WaitsSince()).Round(time.Second), tasks[0].Workflow)
+		}
+		if n := len(w.Lost); n > 0 {
+			all = append(all, Finding{
+				State: Error, Subject: subject,
+				What: fmt.Sprintf("%s, %s; workers poll, and the queue is empty: Conductor lost %s", counted(n, "task waits", "tasks wait"), longest(w.Lost), choose(n, "it", "them")),
+				Do:   fmt.Sprintf("put %s back: POST /api/tasks/queue/requeue/%s (%s)", choose(n, "it", "them"), w.Type, txn.RequeueTwice),
+			})
+		}
+		if n := len(w.Unpolled); n > 0 {
+			all = append(all, Finding{
+				State: Unknown, Subject: subject,
+				What: fmt.Sprintf("%s, %s; the queue is empty, and no worker has polled it within a minute", counted(n, "task waits", "tasks wait"), longest(w.Unpolled)),
+				Do:   "start a worker that polls there, and run perago doctor again a minute later",
+			})
+		}
+		if w.Err != nil {
+			all = append(all, unread(subject, w.Err))
+		}
+	}
+	if more := f.Open.Value.More; more > 0 {
+		all = append(all, unread("", fmt.Errorf("%s not looked at", counted(more, "open workflow was", "open workflows were"))))
+	}
+	if len(all) == 0 {
+		return []Finding{holds("", "Conductor has lost no task of %s", counted(len(f.Open.Value.Workflows), "open workflow", "open workflows"))}
+	}
+	return all
+}
+
+func choose(n int, one, more string) string {
+	if n == 1 {
+		return one
+	}
+	return more
+}
+
 func repository(f Facts) []Finding {
 	var all []Finding
 	for _, r := range f.Repositories {
@@ -507,7 +560,13 @@ func oneWriter(f Facts) []Finding {
 		all = append(all, unread("", fmt.Errorf("%s not looked at", counted(more, "open workflow was", "open workflows were"))))
 	}
 	if len(all) == 0 {
-		return []Finding{holds("", "%s, no two on one branch", counted(len(f.Open.Value.Workflows), "open workflow publishes", "open workflows publish"))}
+		publishing := 0
+		for _, w := range f.Open.Value.Workflows {
+			if len(w.Writes) > 0 {
+				publishing++
+			}
+		}
+		return []Finding{holds("", "%s, no two on one branch", counted(publishing, "open workflow publishes", "open workflows publish"))}
 	}
 	return all
 }

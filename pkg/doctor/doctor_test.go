@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"perago/pkg/survey"
 	"perago/pkg/txn"
 )
 
@@ -43,6 +45,7 @@ func healthy() Facts {
 			Queue: txn.Queue{Type: "perago_stage", Domain: "gpu", Waiting: 3}, Now: started,
 			Polls: Read[[]txn.LastPoll]{Value: []txn.LastPoll{{Domain: "gpu", Worker: "w-1", At: started.Add(-time.Second)}}},
 		}}},
+		Waiting: Read[[]survey.Waiting]{Value: []survey.Waiting{{Type: "perago_stage", Domain: "gpu", Now: started}}},
 		Open: Read[Open]{Value: Open{Workflows: []OpenWorkflow{
 			{ID: "a", Root: "a", Writes: []Address{main}},
 			{ID: "a-sub", Root: "a", Writes: []Address{main}},
@@ -60,6 +63,15 @@ func healthy() Facts {
 			}},
 		}},
 	}
+}
+
+// waits are tasks that wait, each for so long, of the workflows w-0, w-1 and so on.
+func waits(long ...time.Duration) []txn.Task {
+	var all []txn.Task
+	for i, d := range long {
+		all = append(all, txn.Task{Workflow: txn.WorkflowID(fmt.Sprintf("w-%d", i)), Times: txn.TaskTimes{Scheduled: started.Add(-d)}})
+	}
+	return all
 }
 
 func answered(status int, kind error, message string) error {
@@ -105,6 +117,15 @@ var broken = []struct {
 	{CheckPolled, Warning, func(f *Facts) { f.Queues.Value[0].Polls.Value[0].At = started.Add(-10 * time.Minute) }, "gpu:perago_stage", "the last poll was 10m0s ago, by w-1", "slots"},
 	{CheckPolled, Unknown, func(f *Facts) { f.Queues.Value[0].Polls.Err = down }, "gpu:perago_stage", "could not be looked at", "again"},
 	{CheckPolled, Unknown, func(f *Facts) { f.Queues.Err = down }, "", "could not be looked at", "again"},
+	{CheckLost, Error, func(f *Facts) { f.Waiting.Value[0].Lost = waits(time.Hour) }, "gpu:perago_stage", "1 task waits, the longest for 1h0m0s, in workflow w-0; workers poll, and the queue is empty: Conductor lost it", "put it back: POST /api/tasks/queue/requeue/perago_stage (this also hands out again"},
+	{CheckLost, Error, func(f *Facts) {
+		f.Waiting.Value[0].Domain, f.Waiting.Value[0].Lost = "", waits(2*time.Hour, time.Hour)
+	}, "perago_stage", "2 tasks wait, the longest for 2h0m0s, in workflow w-0; workers poll, and the queue is empty: Conductor lost them", "put them back: POST /api/tasks/queue/requeue/perago_stage"},
+	{CheckLost, Unknown, func(f *Facts) { f.Waiting.Value[0].Unpolled = waits(time.Hour) }, "gpu:perago_stage", "1 task waits, the longest for 1h0m0s, in workflow w-0; the queue is empty, and no worker has polled it within a minute", "start a worker"},
+	{CheckLost, Unknown, func(f *Facts) { f.Waiting.Value[0].Err = down }, "gpu:perago_stage", "could not be looked at", "again"},
+	{CheckLost, Unknown, func(f *Facts) { f.Waiting.Err = down }, "", "could not be looked at", "again"},
+	{CheckLost, Unknown, func(f *Facts) { f.Open.Err = down }, "", "could not be looked at", "again"},
+	{CheckLost, Unknown, func(f *Facts) { f.Open.Value.More = 7 }, "", "7 open workflows were not looked at", "again"},
 	{CheckRepository, Error, func(f *Facts) { f.Repositories[0].ReadOnly.Value = true }, "lake", "read-only", "another repository"},
 	{CheckRepository, Error, func(f *Facts) {
 		f.Repositories[0].ReadOnly.Err, f.Targets[0].Head.Err = answered(404, txn.ErrNotFound, ""), answered(404, txn.ErrNotFound, "")

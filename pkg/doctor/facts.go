@@ -3,6 +3,7 @@ package doctor
 import (
 	"time"
 
+	"perago/pkg/survey"
 	"perago/pkg/txn"
 )
 
@@ -20,8 +21,10 @@ type Facts struct {
 	LongestPublish Read[time.Duration]
 	Queues         Read[[]Queue]
 	Open           Read[Open]
-	Targets        []Target
-	Repositories   []Repository
+	// Waiting are the queues whose tasks wait for long.
+	Waiting      Read[[]survey.Waiting]
+	Targets      []Target
+	Repositories []Repository
 }
 
 // Read is what was read, or why it could not be.
@@ -95,6 +98,8 @@ type Queue struct {
 // Open are the workflows with perago's tasks that have not ended.
 type Open struct {
 	Workflows []OpenWorkflow
+	// Scheduled are their tasks of perago's that wait for a worker.
+	Scheduled []txn.Task
 	// More is how many others there are, which were not looked at.
 	More int
 }

@@ -8,28 +8,19 @@ import (
 	"strings"
 	"time"
 
+	"perago/pkg/survey"
 	"perago/pkg/txn"
 )
 
 // Conductor is what is asked of Conductor; nothing changes it.
 type Conductor interface {
+	survey.Conductor
 	// Ping asks for something cheap that needs the API and the credentials.
 	Ping(ctx context.Context) error
-	// Queues are the queues that hold tasks.
-	Queues(ctx context.Context) ([]txn.Queue, error)
-	// LastPolls are the latest polls of a type, one for each domain.
-	LastPolls(ctx context.Context, kind txn.TaskType) ([]txn.LastPoll, error)
 	// TaskTypes are the names of all registered task definitions.
 	TaskTypes(ctx context.Context) ([]txn.TaskType, error)
 	// TaskDefinition reads a registered task definition. txn.ErrNotFound.
 	TaskDefinition(ctx context.Context, name txn.TaskType) (txn.TaskDefinition, error)
-	// WorkflowsWith are the workflow definitions with a task of a wanted type.
-	WorkflowsWith(ctx context.Context, wanted func(txn.TaskType) bool) ([]txn.WorkflowVersion, error)
-	// Running are the workflows of a definition that have not ended, and perhaps
-	// those of its other versions.
-	Running(ctx context.Context, of txn.WorkflowVersion) ([]txn.WorkflowID, error)
-	// OpenWorkflow reads a workflow with its input. txn.ErrNotFound.
-	OpenWorkflow(ctx context.Context, id txn.WorkflowID) (txn.OpenWorkflow, error)
 	// WorkflowStatus reads a workflow's status alone. txn.ErrNotFound.
 	WorkflowStatus(ctx context.Context, id txn.WorkflowID) (txn.WorkflowStatus, error)
 }
@@ -98,9 +89,6 @@ type Request struct {
 	LeftOut []Check
 }
 
-// mostWorkflows bounds how many open workflows are read.
-const mostWorkflows = 500
-
 // Gather reads the facts. It does not fail: what cannot be read is a fact. When
 // ctx ends, the rest cannot be.
 func Gather(ctx context.Context, p Patient, r Request) Facts {
@@ -135,7 +123,7 @@ func (f *Facts) gatherConductor(ctx context.Context, p Patient, wanted func(...C
 	}
 	if wanted(CheckBudget, CheckRetention) {
 		types, err := p.Conductor.TaskTypes(ctx)
-		types = slices.DeleteFunc(types, func(t txn.TaskType) bool { return !ours(t) })
+		types = slices.DeleteFunc(types, func(t txn.TaskType) bool { return !survey.Ours(t) })
 		if f.Rules.Err, f.LongestPublish.Err = err, err; err == nil {
 			f.Rules = read(p.Definitions.Rules(ctx, types))
 			f.LongestPublish = read(longestPublish(ctx, p.Conductor, types))
@@ -144,16 +132,16 @@ func (f *Facts) gatherConductor(ctx context.Context, p Patient, wanted func(...C
 	if wanted(CheckPolled) {
 		f.Queues = read(gatherQueues(ctx, p, f.Conductor.Clock))
 	}
-	if wanted(CheckOneWriter) {
+	if wanted(CheckOneWriter, CheckLost) {
 		f.Open = read(gatherOpen(ctx, p.Conductor))
+	}
+	if wanted(CheckLost) && f.Open.Err == nil {
+		clock := f.Conductor.Clock
+		f.Waiting = read(survey.Lost(ctx, p.Conductor, f.Open.Value.Scheduled, func() time.Time { return p.Now().Add(clock.Ahead) }))
 	}
 }
 
 func read[T any](value T, err error) Read[T] { return Read[T]{value, err} }
-
-func ours(t txn.TaskType) bool {
-	return t.IsStage() || t.IsPublish() || t.IsCleanup() || t.IsCheckout()
-}
 
 // longestPublish is the most that the tries of a publish task take, over its
 // types. The pauses between them are seconds and are left out.
@@ -178,7 +166,7 @@ func gatherQueues(ctx context.Context, p Patient, clock Clock) ([]Queue, error) 
 	queues, err := p.Conductor.Queues(ctx)
 	var all []Queue
 	for _, q := range queues {
-		if ours(q.Type) {
+		if survey.Ours(q.Type) {
 			all = append(all, Queue{Queue: q, Polls: read(p.Conductor.LastPolls(ctx, q.Type)), Now: p.Now().Add(clock.Ahead)})
 		}
 	}
@@ -186,36 +174,17 @@ func gatherQueues(ctx context.Context, p Patient, clock Clock) ([]Queue, error) 
 }
 
 func gatherOpen(ctx context.Context, server Conductor) (Open, error) {
-	definitions, err := server.WorkflowsWith(ctx, func(t txn.TaskType) bool { return t.IsStage() || t.IsPublish() })
+	var open Open
+	parents := map[txn.WorkflowID]txn.WorkflowID{}
+	more, err := survey.Open(ctx, server, func(workflow txn.OpenWorkflow) {
+		parents[workflow.ID] = workflow.Parent
+		open.Workflows = append(open.Workflows, OpenWorkflow{ID: workflow.ID, Writes: writes(workflow)})
+		open.Scheduled = append(open.Scheduled, survey.Scheduled(workflow.Workflow)...)
+	})
 	if err != nil {
 		return Open{}, err
 	}
-	var ids []txn.WorkflowID
-	for _, definition := range definitions {
-		running, err := server.Running(ctx, definition)
-		if err != nil {
-			return Open{}, err
-		}
-		for _, id := range running {
-			if !slices.Contains(ids, id) {
-				ids = append(ids, id)
-			}
-		}
-	}
-	slices.Sort(ids)
-	open := Open{More: max(0, len(ids)-mostWorkflows)}
-	parents := map[txn.WorkflowID]txn.WorkflowID{}
-	for _, id := range ids[:min(len(ids), mostWorkflows)] {
-		workflow, err := server.OpenWorkflow(ctx, id)
-		switch {
-		case errors.Is(err, txn.ErrNotFound), err == nil && workflow.Status.Terminal():
-			continue // it has ended meanwhile
-		case err != nil:
-			return Open{}, err
-		}
-		parents[id] = workflow.Parent
-		open.Workflows = append(open.Workflows, OpenWorkflow{ID: id, Writes: writes(workflow)})
-	}
+	open.More = more
 	for i, w := range open.Workflows {
 		open.Workflows[i].Root = rootOf(w.ID, parents)
 	}
