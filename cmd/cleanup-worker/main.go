@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"perago/pkg/conductor"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
+	"perago/pkg/survey"
 	"perago/pkg/telemetry"
 	"perago/pkg/txn"
 	"perago/pkg/worker"
@@ -22,6 +24,7 @@ var (
 	_ cleanup.Lake      = (*lakefs.Client)(nil)
 	_ cleanup.Fence     = fence.Prover{}
 	_ cleanup.Attempt   = (*worker.Attempt)(nil)
+	_ survey.Conductor  = (*conductor.Client)(nil)
 )
 
 type config struct {
@@ -60,6 +63,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		Redact:     process.Redactor.Text,
 		Events:     events(process),
 	}
+	lost := &search{server: server, process: process, now: time.Now, last: time.Now()}
 	return worker.Parts{
 		Conductor: server, ConductorURL: config.Conductor.ServerURL,
 		Handler: func(taskType txn.TaskType) worker.Handler {
@@ -73,16 +77,17 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		},
 		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}},
 		Background: []func(context.Context){func(ctx context.Context) {
-			cleanup.Every(ctx, config.Cleanup.Interval, func(ctx context.Context) { sweep(ctx, process, cleaner) })
+			cleanup.Every(ctx, config.Cleanup.Interval, func(ctx context.Context) { sweep(ctx, process, cleaner, lost) })
 		}},
 	}, nil
 }
 
-// sweep goes over all branches once. How many there are is known only of a whole
-// sweep.
-func sweep(ctx context.Context, process *worker.Process, cleaner *cleanup.Cleaner) {
+// sweep looks for lost tasks, and then goes over all branches once. How many there are
+// is known only of a whole sweep.
+func sweep(ctx context.Context, process *worker.Process, cleaner *cleanup.Cleaner, lost *search) {
+	unsearched := lost.run(ctx)
 	swept, err := cleaner.Sweep(ctx, cleanup.Sweep{})
-	process.Swept(ctx, swept.Deleted, swept.Kept, swept.Failed, err)
+	process.Swept(ctx, swept.Deleted, swept.Kept, swept.Failed, errors.Join(unsearched, err))
 	if err != nil {
 		return
 	}

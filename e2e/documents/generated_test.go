@@ -278,7 +278,7 @@ var counters = map[string]string{
 	"perago_staging_branches": "StagingBranches", "perago_in_doubt_total": "InDoubt", "perago_abandoned_total": "Abandoned",
 	"perago_lease_lost_total": "LeaseLost", "perago_late_landing_total": "LateLanding",
 	"perago_branch_decisions_total": "BranchDecided", "perago_workspace_directories_total": "DirectoryDecided",
-	"perago_merge_budget_ratio": "Merged", "perago_orphaned_branches": "OrphanedBranches", "perago_unknown_workflows": "UnknownWorkflows", "perago_ready_condition": "Conditions",
+	"perago_merge_budget_ratio": "Merged", "perago_orphaned_branches": "OrphanedBranches", "perago_unknown_workflows": "UnknownWorkflows", "perago_lost_tasks": "LostTasks", "perago_unread_workflows": "UnreadWorkflows", "perago_ready_condition": "Conditions",
 	"perago_sweeps_total": "Swept", "perago_published_after_end_total": "PublishedAfterEnd",
 }
 

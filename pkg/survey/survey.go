@@ -166,6 +166,35 @@ func (w *Waiting) read(ctx context.Context, server Conductor, state txn.QueueSta
 	}
 }
 
+// Found is what a search for lost tasks found.
+type Found struct {
+	Lost []txn.Task
+	// Unread is how many open workflows were not read, because there are more than Most.
+	Unread int
+}
+
+// Search reads the open workflows and finds the lost tasks in them. With an error it
+// has found nothing that can be believed.
+func Search(ctx context.Context, server Conductor, now func() time.Time) (Found, error) {
+	var scheduled []txn.Task
+	unread, err := Open(ctx, server, func(workflow txn.OpenWorkflow) { scheduled = append(scheduled, Scheduled(workflow.Workflow)...) })
+	if err != nil {
+		return Found{}, fmt.Errorf("read the open workflows: %w", err)
+	}
+	queues, err := Lost(ctx, server, scheduled, now)
+	if err != nil {
+		return Found{}, err
+	}
+	found := Found{Unread: unread}
+	for _, queue := range queues {
+		if queue.Err != nil {
+			return Found{}, queue.Err
+		}
+		found.Lost = append(found.Lost, queue.Lost...)
+	}
+	return found, nil
+}
+
 // groups cuts tasks, which are in order, where their queue changes.
 func groups(tasks []txn.Task) func(yield func([]txn.Task) bool) {
 	return func(yield func([]txn.Task) bool) {

@@ -199,6 +199,31 @@ func TestSurvey_SaysWhatItCouldNotRead(t *testing.T) {
 	}
 }
 
+// A search that could not read something finds nothing, and says so.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	search := func(fails string) (survey.Found, error) {
+		s, tasks := withLost()
+		s.fails = fails
+		s.definitions, s.running = []txn.WorkflowVersion{{Name: "a"}}, map[string][]txn.WorkflowID{"a": {"w"}}
+		s.workflows = map[txn.WorkflowID]txn.OpenWorkflow{"w": {Workflow: txn.Workflow{ID: "w", Tasks: tasks}}}
+		for i := range survey.Most {
+			id := txn.WorkflowID(fmt.Sprintf("x-%d", i))
+			s.running["a"], s.workflows[id] = append(s.running["a"], id), txn.OpenWorkflow{}
+		}
+		return survey.Search(t.Context(), s, func() time.Time { return noon })
+	}
+	found, err := search("")
+	if err != nil || !slices.Equal(ids(found.Lost), []txn.TaskID{"longest", "lost"}) || found.Unread != 1 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	for _, fails := range []string{"definitions", "running", "workflow", "queues", "polls", "task"} {
+		if found, err := search(fails); !errors.Is(err, errDown) || len(found.Lost) > 0 {
+			t.Errorf("%s: %+v, %v", fails, found, err)
+		}
+	}
+}
+
 // Each open workflow is visited once; those beyond the bound are counted.
 func TestOpen(t *testing.T) {
 	t.Parallel()

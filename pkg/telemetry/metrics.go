@@ -53,6 +53,8 @@ var (
 	stagingBranches  = Metric{"perago_staging_branches", "gauge", []string{"state"}, "Staging and source branches that the last whole sweep saw, by what became of them: deleted, kept, failed. 0 until the first one.", nil}
 	orphanedBranches = Metric{"perago_orphaned_branches", "gauge", nil, "Staging and source branches that the last whole sweep could not delete, older than PERAGO_SWEEP_TTL and of no workflow that runs. 0 until the first one.", nil}
 	unknownWorkflows = Metric{"perago_unknown_workflows", "gauge", nil, "Branches or workspace directories that the last whole sweep kept because Conductor does not know their workflow, and that no later sweep will remove: PERAGO_UNKNOWN_TTL is off, or Conductor knew no workflow at all. 0 until the first one.", nil}
+	lostTasks        = Metric{"perago_lost_tasks", "gauge", []string{"task"}, "Tasks of perago's, by type, that the last whole search found lost: Conductor has them scheduled, workers poll for them, and their queue is empty. 0 until the first search.", nil}
+	unreadWorkflows  = Metric{"perago_unread_workflows", "gauge", nil, "Open workflows that the last whole search for lost tasks did not read, because there are more than 500. 0 until the first search.", nil}
 	branchDecisions  = Metric{"perago_branch_decisions_total", "counter", []string{"state"}, "Decisions of cleanups and sweeps on staging and source branches: deleted, kept, failed.", nil}
 	directories      = Metric{"perago_workspace_directories_total", "counter", []string{"state"}, "Decisions of sweeps on workspace directories: deleted, kept, failed.", nil}
 	sweeps           = Metric{"perago_sweeps_total", "counter", []string{"outcome"}, "Sweeps ended: completed, failed.", nil}
@@ -80,6 +82,8 @@ var zeros = map[string][][]string{
 	stagingBranches.Name:  {{"deleted"}, {"kept"}, {"failed"}},
 	orphanedBranches.Name: {{}},
 	unknownWorkflows.Name: {{}},
+	lostTasks.Name:        {{string(txn.TypeCheckout)}, {string(txn.TypeStage)}, {string(txn.TypePublish)}, {string(txn.TypeCleanup)}},
+	unreadWorkflows.Name:  {{}},
 }
 
 // Catalog lists every metric of a worker in the order of the documents.
@@ -87,7 +91,7 @@ func Catalog() []Metric {
 	return []Metric{
 		taskPoll, taskPollTime, taskExecuteTime, taskUpdateTime, taskUpdateError,
 		taskOutcomes, fenceRejections, publishOutcomes, mergeDuration, mergeBudget, phaseDuration,
-		stagedObjects, stagedBytes, progressObjects, progressBytes, stagingBranches, orphanedBranches, unknownWorkflows, branchDecisions, directories, sweeps,
+		stagedObjects, stagedBytes, progressObjects, progressBytes, stagingBranches, orphanedBranches, unknownWorkflows, lostTasks, unreadWorkflows, branchDecisions, directories, sweeps,
 		inDoubt, abandoned, leaseLost, lateLandingTotal, publishedAfter, readyCondition,
 	}
 }
@@ -99,6 +103,10 @@ type Metrics struct {
 	counters   map[string]*prometheus.CounterVec
 	gauges     map[string]*prometheus.GaugeVec
 	histograms map[string]*prometheus.HistogramVec
+
+	// lost are the task types that lostTasks has shown a task of.
+	lostMu sync.Mutex
+	lost   map[txn.TaskType]bool
 }
 
 // NewMetrics makes the metrics on a registry of their own, with the Go runtime's
@@ -109,6 +117,7 @@ func NewMetrics() *Metrics {
 		counters:   map[string]*prometheus.CounterVec{},
 		gauges:     map[string]*prometheus.GaugeVec{},
 		histograms: map[string]*prometheus.HistogramVec{},
+		lost:       map[txn.TaskType]bool{},
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, metric := range Catalog() {
@@ -236,6 +245,24 @@ func (m *Metrics) OrphanedBranches(branches int) {
 // Conductor does not know their workflow.
 func (m *Metrics) UnknownWorkflows(kept int) {
 	m.gauges[unknownWorkflows.Name].WithLabelValues().Set(float64(kept))
+}
+
+// LostTasks sets how many tasks of each type a search found lost; a type that is not
+// among them has none.
+func (m *Metrics) LostTasks(lost map[txn.TaskType]int) {
+	m.lostMu.Lock()
+	defer m.lostMu.Unlock()
+	for kind := range lost {
+		m.lost[kind] = true
+	}
+	for kind := range m.lost {
+		m.gauges[lostTasks.Name].WithLabelValues(string(kind)).Set(float64(lost[kind]))
+	}
+}
+
+// UnreadWorkflows sets how many open workflows a search did not read.
+func (m *Metrics) UnreadWorkflows(workflows int) {
+	m.gauges[unreadWorkflows.Name].WithLabelValues().Set(float64(workflows))
 }
 
 // BranchDecided counts one decision on a staging or source branch.

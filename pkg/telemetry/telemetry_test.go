@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"perago/pkg/txn"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,6 +43,8 @@ func TestCatalogIsWhatIsExported(t *testing.T) {
 		"perago_merge_budget_ratio{}":                  func() {},
 		"perago_orphaned_branches{}":                   func() { m.OrphanedBranches(1) },
 		"perago_unknown_workflows{}":                   func() { m.UnknownWorkflows(1) },
+		"perago_lost_tasks{task}":                      func() { m.LostTasks(map[txn.TaskType]int{"a": 1}) },
+		"perago_unread_workflows{}":                    func() { m.UnreadWorkflows(1) },
 		"perago_ready_condition{condition}": func() {
 			m.Conditions(func() []Condition { return []Condition{{Name: "holds", OK: true}, {Name: "fails"}} })
 		},
@@ -142,9 +146,28 @@ func TestSeriesOfAlertsStartAtZero(t *testing.T) {
 		`perago_workspace_directories_total{state="failed"}`,
 		`perago_staging_branches{state="kept"}`,
 		`perago_orphaned_branches`,
+		`perago_lost_tasks{task="perago_publish"}`,
 	} {
 		if !strings.Contains(recorder.Body.String(), "\n"+series+" 0\n") {
 			t.Errorf("/metrics lacks %s 0", series)
+		}
+	}
+}
+
+// A type whose tasks were lost goes back to zero when a search finds none.
+func TestLostTasks_GoBackToZero(t *testing.T) {
+	t.Parallel()
+	m := NewMetrics()
+	for _, c := range []struct{ found, want int }{{2, 2}, {0, 0}} {
+		found := map[txn.TaskType]int{}
+		if c.found > 0 {
+			found["perago_stage_large"] = c.found
+		}
+		m.LostTasks(found)
+		recorder := httptest.NewRecorder()
+		NewHealthHandler(m.Registry(), nil).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if want := fmt.Sprintf("\nperago_lost_tasks{task=\"perago_stage_large\"} %d\n", c.want); !strings.Contains(recorder.Body.String(), want) {
+			t.Errorf("/metrics lacks %s", want)
 		}
 	}
 }
