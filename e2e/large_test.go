@@ -5,13 +5,7 @@ import (
 	"crypto/md5"
 	"encoding/hex"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,35 +23,14 @@ import (
 func TestUpload_FileAboveTheLimitOfOnePut(t *testing.T) {
 	t.Parallel()
 	const limit = 6 << 20
-	var target atomic.Pointer[url.URL]
-	var refused, parts atomic.Int64
-	forward := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(target.Load())
-		r.Out.Host = r.In.Host // requests are signed for it
-	}}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut && r.ContentLength > limit {
-			refused.Add(1)
-			_, _ = io.Copy(io.Discard, r.Body)
-			w.Header().Set("Content-Type", "application/xml")
-			w.WriteHeader(http.StatusBadRequest)
-			_, _ = fmt.Fprint(w, `<Error><Code>EntityTooLarge</Code><Message>Your proposed upload exceeds the maximum allowed size</Message></Error>`)
-			return
-		}
-		if r.URL.Query().Get("partNumber") != "" {
-			parts.Add(1)
-		}
-		forward.ServeHTTP(w, r)
-	}))
+	front := stack.NewPutLimit(limit)
 	t.Cleanup(front.Close)
 
 	for _, preSign := range []bool{true, false} {
-		servers := stack.RequireOnS3(t, "LAKEFS_BLOCKSTORE_S3_ENDPOINT="+front.URL, fmt.Sprint("LAKEFS_BLOCKSTORE_S3_DISABLE_PRE_SIGNED=", !preSign))
-		to, err := url.Parse(servers.S3.URL())
-		if err != nil {
+		servers := stack.RequireOnS3(t, front.Setting(), fmt.Sprint("LAKEFS_BLOCKSTORE_S3_DISABLE_PRE_SIGNED=", !preSign))
+		if err := front.Forward(servers.S3); err != nil {
 			t.Fatal(err)
 		}
-		target.Store(to)
 		client, err := lakefs.New(lakefs.Config{
 			Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID),
 			SecretAccessKey: credential.New(servers.SecretAccessKey), LargestPut: limit,
@@ -81,8 +54,8 @@ func TestUpload_FileAboveTheLimitOfOnePut(t *testing.T) {
 		want := map[string]string{}
 		for _, presigned := range []bool{true, false} {
 			for _, size := range []int{limit, limit + 1, 17 << 20} {
-				refused.Store(0)
-				parts.Store(0)
+				front.Refused.Store(0)
+				front.Parts.Store(0)
 				path, text := fmt.Sprint(presigned, size), strings.Repeat("0123456789abcdef", size/16+1)[:size]
 				want[path] = text
 				object, err := upload(presigned, path, text)
@@ -90,8 +63,8 @@ func TestUpload_FileAboveTheLimitOfOnePut(t *testing.T) {
 				if err != nil || object.Size != int64(size) || object.Checksum != hex.EncodeToString(sum[:]) {
 					t.Fatalf("lakeFS signs %t, pre-signed %t, %d bytes: %+v, %v", preSign, presigned, size, object, err)
 				}
-				if refused.Load() != 0 || (parts.Load() > 1) != (size > limit) {
-					t.Errorf("%d bytes: the store refused %d requests and was sent %d parts", size, refused.Load(), parts.Load())
+				if front.Refused.Load() != 0 || (front.Parts.Load() > 1) != (size > limit) {
+					t.Errorf("%d bytes: the store refused %d requests and was sent %d parts", size, front.Refused.Load(), front.Parts.Load())
 				}
 			}
 		}

@@ -85,7 +85,7 @@ const workflow = txn.WorkflowID("00000000-0000-4000-8000-000000000001")
 // ours stages as the stage worker does, with its defaults: it lists the input
 // ref, compares, uploads, commits.
 func ours(ctx context.Context, servers stack.Servers, j job) (report, error) {
-	lake, err := newLake(servers)
+	lake, err := newLakeOf(servers, j.LargestPut)
 	if err != nil {
 		return report{}, err
 	}

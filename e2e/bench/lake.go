@@ -18,9 +18,14 @@ import (
 // lake is the server that is measured on.
 type lake struct{ *lakefs.Client }
 
-func newLake(servers stack.Servers) (lake, error) {
+func newLake(servers stack.Servers) (lake, error) { return newLakeOf(servers, 0) }
+
+// newLakeOf is newLake for a store whose limit of one PUT request is lowered; 0 is the
+// limit of S3.
+func newLakeOf(servers stack.Servers, largestPut int64) (lake, error) {
 	client, err := lakefs.New(lakefs.Config{
 		Endpoint: servers.LakeFSURL, AccessKeyID: credential.New(servers.AccessKeyID), SecretAccessKey: credential.New(servers.SecretAccessKey),
+		LargestPut: largestPut,
 	}, nil)
 	return lake{client}, err
 }

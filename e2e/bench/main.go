@@ -144,6 +144,7 @@ var scenarios = []struct {
 	{"small", small},
 	{"medium", medium},
 	{"large", large},
+	{"six-gib", sixGiB},
 	{"edited", edited},
 	{"million", million},
 	{"presigned-small", presignedSmall},

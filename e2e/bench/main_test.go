@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -147,6 +148,32 @@ func TestMillion_PrintsTheMemoryOfEachRun(t *testing.T) {
 	left, err := os.ReadDir(b.dir)
 	if err != nil || len(left) != 0 {
 		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// The scenario with a file of 10 MiB and a limit below that: each run has its figure,
+// where lakeFS signs URLs and where it does not.
+func TestSixGiB_PrintsTheMemoryOfEachRun(t *testing.T) {
+	t.Parallel()
+	if stack.Short(t) {
+		return
+	}
+	var out bytes.Buffer
+	b := &bench{out: &out, scale: 600}
+	// The children need the names of all servers and ask these for nothing.
+	b.servers.ConductorURL, b.servers.ConductorVersion, b.servers.ImportDir = "http://127.0.0.1:1", "none", t.TempDir()
+	if err := sixGiB(t.Context(), b, "six-gib"); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out.String())
+	var want strings.Builder
+	for _, signs := range []bool{true, false} {
+		for _, run := range []string{"stage", "stage-unchanged", "checkout"} {
+			fmt.Fprintf(&want, `bench six-gib peak=[0-9.]+MiB run=%s signs=%t bytes=10737418 took=[0-9.]+s limit=100MiB\n`, run, signs)
+		}
+	}
+	if !regexp.MustCompile("^" + want.String() + "$").MatchString(out.String()) {
+		t.Errorf("got\n%swant\n%s", out.String(), want.String())
 	}
 }
 

@@ -51,6 +51,8 @@ type job struct {
 	Concurrency int
 	// Presigned lets uploads go to the object store itself.
 	Presigned bool
+	// LargestPut is the store's limit of one PUT request; 0 is that of S3.
+	LargestPut int64
 	// Profile is the file for a CPU profile of ours; none when it is empty.
 	Profile string
 }

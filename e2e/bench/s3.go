@@ -15,9 +15,11 @@ import (
 	"perago/e2e/stack"
 )
 
-// onS3 runs a scenario on a lakeFS of its own, whose objects are in an S3 server.
-func (b *bench) onS3(ctx context.Context, scenario func(b *bench, servers *stack.OnS3) error) (err error) {
-	servers, err := stack.StartOnS3(ctx, stack.Options{Progress: os.Stderr})
+// onS3 runs a scenario on a lakeFS of its own, whose objects are in an S3 server. dir
+// holds the servers' data; a temporary directory when it is empty. settings are those
+// of stack.StartOnS3.
+func (b *bench) onS3(ctx context.Context, dir string, scenario func(b *bench, servers *stack.OnS3) error, settings ...string) (err error) {
+	servers, err := stack.StartOnS3(ctx, stack.Options{Dir: dir, Progress: os.Stderr}, settings...)
 	if err != nil {
 		return err
 	}
@@ -46,7 +48,7 @@ func presignedMedium(ctx context.Context, b *bench, name string) error {
 // presigned uploads to the object store itself, against the same through lakeFS and
 // lakectl, which goes to the store as well.
 func (b *bench) presigned(ctx context.Context, name string, count, size int, amount float64, unit string) error {
-	return b.onS3(ctx, func(b *bench, _ *stack.OnS3) error {
+	return b.onS3(ctx, "", func(b *bench, _ *stack.OnS3) error {
 		u, err := b.uploads(ctx, name, count, size)
 		if err != nil {
 			return err
@@ -69,7 +71,7 @@ const existing = "existing"
 // imported is what is in the object store already, against uploading it.
 func (b *bench) imported(ctx context.Context, name string, size int) error {
 	count := 10_000 / b.scale
-	return b.onS3(ctx, func(b *bench, servers *stack.OnS3) error {
+	return b.onS3(ctx, "", func(b *bench, servers *stack.OnS3) error {
 		u, err := b.uploads(ctx, name, count, size)
 		if err != nil {
 			return err
