@@ -3,6 +3,8 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +92,24 @@ func TestServersThatAreDownAreNotReady(t *testing.T) {
 	noConductor := start(t, "publish-worker", workerEnv(servers, "PERAGO_DOMAINS=nobody", "CONDUCTOR_SERVER_URL="+nobody)...)
 	noConductor.notReady("Conductor gave no answer", "connection refused", "is the server at "+nobody)
 	noConductor.drain()
+}
+
+// A stage worker whose temporary directory is missing polls nothing. It goes on without
+// a restart when the directory is there.
+func TestTemporaryDirectoryThatIsMissing(t *testing.T) {
+	t.Parallel()
+	servers := stack.Require(t)
+	directory := filepath.Join(t.TempDir(), "later")
+	p := start(t, "stage-worker", workerEnv(servers, "PERAGO_WORKSPACE_ROOT="+t.TempDir(), "PERAGO_DOMAINS=nobody", "TMPDIR="+directory)...)
+	p.notReady("temporary directory", "make a temporary file for a list of files", "give the worker a writable /tmp, or set TMPDIR", "not polled while another condition fails")
+	if _, metrics := p.get("/metrics"); strings.Contains(metrics, "task_poll_total{") {
+		t.Error("a type was polled without a temporary directory")
+	}
+	if err := os.Mkdir(directory, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.ready()
+	p.drain()
 }
 
 // A TaskDef that is not registered or breaks a budget rule keeps its type from
