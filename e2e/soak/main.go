@@ -69,6 +69,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if o.dir, err = os.MkdirTemp("", "perago-soak-"); err != nil {
 			return fail(err)
 		}
+		// As root, PostgreSQL runs as a user of its own, who has to come through.
+		if err := os.Chmod(o.dir, 0o711); err != nil {
+			return fail(err)
+		}
 	}
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return fail(err)

@@ -63,7 +63,7 @@ func newPostgres(ctx context.Context, dir, logPath string) (*Postgres, error) {
 	create := run("initdb", "--pgdata="+filepath.Join(data, "data"), "--username="+postgresRole, "--pwfile="+passwordFile,
 		"--auth=scram-sha-256", "--no-locale", "--encoding=UTF8", "--no-sync")
 	if err := errors.Join(runQuietly(create), os.Remove(passwordFile)); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("a database in %s, which the user of PostgreSQL has to reach: %w", data, err)
 	}
 	return &Postgres{password: password, Server: NewServer(ServerConfig{
 		Name: "PostgreSQL", LogPath: logPath, StartTimeout: time.Minute,
