@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"perago/pkg/txn"
 )
@@ -43,6 +44,14 @@ func Insert(source string, text []byte, what Insertion) (edited []byte, notes []
 	before, err := Parse(source, text)
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, given := range []struct{ field, value string }{
+		{"name of the task", what.After}, {"name", what.Name}, {"source", what.Source}, {"prefix of the checkout", what.Checkout}, {"workspace", what.Workspace},
+	} {
+		// JSON would hold other characters in their place.
+		if !utf8.ValidString(given.value) {
+			return nil, nil, fmt.Errorf("the %s %q is not UTF-8; write it in UTF-8", given.field, given.value)
+		}
 	}
 	if txn.IsRoot(what.Prefix) && !what.Root {
 		return nil, nil, fmt.Errorf("the prefix is %q, the root, which holds every file of the repository; name a prefix, or give --root if the root is meant", what.Prefix)

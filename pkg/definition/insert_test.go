@@ -134,6 +134,7 @@ func TestInsertRefuses(t *testing.T) {
 		"already there":      {workflow(a + `,{"name":"perago_stage","taskReferenceName":"a_stage"}`), "a", "p/", "w.json has a task a_stage already; is the step in it? If it is another step, give --name"},
 		"a task of perago's": {workflow(`{"name":"perago_publish","taskReferenceName":"p"}`), "p", "p/", "p is a task of perago's; name the task of yours that writes the files, or give --source and --name to put the step in here"},
 		"a join":             {workflow(`{"name":"j","taskReferenceName":"j","type":"JOIN"}`), "j", "p/", "j is a JOIN, which writes no files; give --source with what the step publishes, such as ${TASK.output.directory}"},
+		"not UTF-8":          {workflow(a), "\xc8", "p/", `the name of the task "\xc8" is not UTF-8; write it in UTF-8`},
 		"a second writer": {workflow(`{"name":"f","taskReferenceName":"f","type":"FORK_JOIN","forkTasks":[[` + a + `],[
 			{"name":"perago_stage","taskReferenceName":"s","inputParameters":{"workspace":"${workflow.input.workspace}","prefix":"q/","source":{"import":"s3://b/q/"}}},
 			{"name":"perago_publish","taskReferenceName":"p","inputParameters":{"workspace":"${s.output.workspace}","staged":"${s.output.staged}"}}]]}`), "a", "p/",
