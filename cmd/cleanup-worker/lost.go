@@ -45,11 +45,22 @@ func (s *search) run(ctx context.Context) error {
 	lost := map[txn.TaskType]int{}
 	for _, task := range found.Lost {
 		lost[task.Type]++
-		s.process.Log.Warn("task lost: Conductor has it scheduled, and its queue is empty",
-			slog.String(telemetry.KeyWorkflow, string(task.Workflow)), slog.String(telemetry.KeyTask, string(task.ID)),
-			slog.String(telemetry.KeyTaskType, string(task.Type)), slog.String(telemetry.KeyDomain, task.Domain))
+		s.process.Log.Warn("task lost: Conductor has it scheduled, and its queue is empty", keys(task)...)
+	}
+	// These count too: a 0 would say that all is well. Polls also look old from a worker
+	// whose clock is ahead of Conductor's.
+	for _, task := range found.Unpolled {
+		lost[task.Type]++
+		s.process.Log.Warn("task waits: its queue is empty, and no worker polls it", keys(task)...)
 	}
 	s.process.Metrics.LostTasks(lost)
 	s.process.Metrics.UnreadWorkflows(found.Unread)
 	return nil
+}
+
+func keys(task txn.Task) []any {
+	return []any{
+		slog.String(telemetry.KeyWorkflow, string(task.Workflow)), slog.String(telemetry.KeyTask, string(task.ID)),
+		slog.String(telemetry.KeyTaskType, string(task.Type)), slog.String(telemetry.KeyDomain, task.Domain),
+	}
 }

@@ -78,25 +78,36 @@ func TestSearch_CountsLostTasks(t *testing.T) {
 		}
 	}
 
+	says := func(message string) {
+		t.Helper()
+		for _, want := range []string{message, string(id), string(workflow.Tasks[0].ID), domain} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log does not say %q: %s", want, &log)
+			}
+		}
+		log.Reset()
+	}
+
 	now = now.Add(10 * time.Minute)
 	no(s.run(t.Context()))
 	counts(0) // it is in its queue
 
 	server.Lose(workflow.Tasks[0].ID)
-	if n := poll(); n != 0 {
-		t.Fatalf("polled %d tasks, want none", n)
-	}
 	now = now.Add(searchPause - 1)
 	no(s.run(t.Context()))
 	counts(0) // the last search was a moment ago
 	now = now.Add(1)
 	no(s.run(t.Context()))
-	counts(1)
-	for _, want := range []string{"task lost", string(id), string(workflow.Tasks[0].ID), domain} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log does not say %q: %s", want, &log)
-		}
+	counts(1) // no worker polls, so it is not known to be lost; 0 would be an all-clear
+	says("task waits: its queue is empty, and no worker polls it")
+
+	now = now.Add(searchPause)
+	if n := poll(); n != 0 {
+		t.Fatalf("polled %d tasks, want none", n)
 	}
+	no(s.run(t.Context()))
+	counts(1)
+	says("task lost: Conductor has it scheduled, and its queue is empty")
 
 	now, down = now.Add(searchPause), true
 	if err := s.run(t.Context()); err == nil || !strings.Contains(err.Error(), "look for lost tasks: read the queues") {

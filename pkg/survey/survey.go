@@ -169,6 +169,8 @@ func (w *Waiting) read(ctx context.Context, server Conductor, state txn.QueueSta
 // Found is what a search for lost tasks found.
 type Found struct {
 	Lost []txn.Task
+	// Unpolled may be lost (Waiting.Unpolled).
+	Unpolled []txn.Task
 	// Unread is how many open workflows were not read, because there are more than Most.
 	Unread int
 }
@@ -191,6 +193,7 @@ func Search(ctx context.Context, server Conductor, now func() time.Time) (Found,
 			return Found{}, queue.Err
 		}
 		found.Lost = append(found.Lost, queue.Lost...)
+		found.Unpolled = append(found.Unpolled, queue.Unpolled...)
 	}
 	return found, nil
 }

@@ -202,9 +202,12 @@ func TestSurvey_SaysWhatItCouldNotRead(t *testing.T) {
 // A search that could not read something finds nothing, and says so.
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	search := func(fails string) (survey.Found, error) {
+	search := func(fails string, change ...func(*server)) (survey.Found, error) {
 		s, tasks := withLost()
 		s.fails = fails
+		for _, c := range change {
+			c(s)
+		}
 		s.definitions, s.running = []txn.WorkflowVersion{{Name: "a"}}, map[string][]txn.WorkflowID{"a": {"w"}}
 		s.workflows = map[txn.WorkflowID]txn.OpenWorkflow{"w": {Workflow: txn.Workflow{ID: "w", Tasks: tasks}}}
 		for i := range survey.Most {
@@ -216,6 +219,10 @@ func TestSearch(t *testing.T) {
 	found, err := search("")
 	if err != nil || !slices.Equal(ids(found.Lost), []txn.TaskID{"longest", "lost"}) || found.Unread != 1 {
 		t.Errorf("%+v, %v", found, err)
+	}
+	found, err = search("", func(s *server) { s.polls = nil })
+	if err != nil || len(found.Lost) > 0 || !slices.Equal(ids(found.Unpolled), []txn.TaskID{"longest", "lost"}) {
+		t.Errorf("no worker polls: %+v, %v", found, err)
 	}
 	for _, fails := range []string{"definitions", "running", "workflow", "queues", "polls", "task"} {
 		if found, err := search(fails); !errors.Is(err, errDown) || len(found.Lost) > 0 {
