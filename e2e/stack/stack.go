@@ -116,7 +116,8 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if err != nil {
 		return nil, err
 	}
-	st.ConductorVersion = cmp.Or(said, st.ConductorVersion)
+	// A jar may hide its version, and an old server does not say it.
+	st.ConductorVersion = cmp.Or(said, st.ConductorVersion, "unknown")
 	if sentence := unknownVersion(st.ConductorVersion); sentence != "" {
 		fmt.Fprintln(opts.Progress, sentence)
 	}
