@@ -107,8 +107,12 @@ func TestWorkflow_WrongRecords(t *testing.T) {
 		`{"workflowId":"w","status":"RUNNING","tasks":7}`, `{"workflowId":"w","status":"RUNNING","tasks":{}}`, `{"workflowId":"w","status":"RUNNING","tasks":[7]}`,
 		`{"workflowId":"w","status":"RUNNING","tasks":[{}]}`, `{"workflowId":"w","status":"RUNNING","tasks":[,]}`, `{"workflowId":"w","status":"RUNNING","tasks":[,` + taskOf("a", 1, "", "") + `]}`, `{"workflowId":"w","status":"RUNNING","tasks":[` + taskOf("a", 1, "", "") + taskOf("a", 2, "", "") + `]}`,
 	} {
-		if workflow, err := workflowOf(t, 1<<20, strings.NewReader(body)); !errors.Is(err, txn.ErrRetryable) || workflow.ID != "" {
+		workflow, err := workflowOf(t, 1<<20, strings.NewReader(body))
+		if !errors.Is(err, txn.ErrRetryable) || workflow.ID != "" {
 			t.Errorf("%.100s: got %+v, %v", body, workflow, err)
+		}
+		if err == nil || !strings.Contains(err.Error(), "answered 200 to GET /workflow/w") || strings.Contains(err.Error(), "no answer") {
+			t.Errorf("%.100s: that Conductor answered is not said: %v", body, err)
 		}
 	}
 	for _, body := range []string{`{"workflowId":"w","status":"RUNNING"}`, `{"workflowId":"w","status":"RUNNING","tasks":null}`, ` { "tasks" : [ ] , "workflowId" : "w" , "status" : "RUNNING" } `} {

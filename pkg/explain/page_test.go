@@ -49,6 +49,11 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %d times, want %d", what, got, want)
 		}
 	}
+	// Whole ids are for programs, in attributes; a reader sees the short form.
+	shown := regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, "")
+	if whole := regexp.MustCompile(`[0-9a-f]{64}`).FindString(shown); whole != "" {
+		t.Errorf("the page shows a whole id: %s", whole)
+	}
 	if link := regexp.MustCompile(`(?:src|href|url|action)\s*[=(]\s*"?(?:https?:|//)`).FindString(strings.ReplaceAll(page, "src=https://example.com", "")); link != "" {
 		t.Errorf("the page asks for something: %s", link)
 	}

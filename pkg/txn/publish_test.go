@@ -160,6 +160,32 @@ func TestDecidePublish(t *testing.T) {
 	sameRows(t, "publish decision", rows)
 }
 
+// Where a rerun from the head would not help, what the head holds under the prefix
+// does not add the advice to rerun.
+func TestPublishFenceError_WithKeepsAdviceThatIsWhole(t *testing.T) {
+	t.Parallel()
+	staged := Staged{Commit: id("S"), StagingBranch: "perago-staging-x", Execution: execution1, InputRef: id("A")}
+	sibling := confirm("F", "A", func(r *Record) { r.Key = "sibling" })
+	newer := confirm("F", "A")
+	newer.Metadata[keyVersion] = "2"
+	for name, facts := range map[string]PublishFacts{
+		"the input ref is not reached": {Step: testStep, Staged: staged, Head: id("F")},
+		"two steps of one workflow":    {Step: testStep, Staged: staged, Head: sibling.ID, Reached: true, Range: []Commit{sibling}},
+		"a record of a newer perago":   {Step: testStep, Staged: staged, Head: newer.ID, Reached: true, Range: []Commit{newer}},
+	} {
+		_, err := DecidePublish(facts)
+		var fence *PublishFenceError
+		if !errors.As(err, &fence) {
+			t.Fatalf("%s: got %v", name, err)
+		}
+		for _, o := range []Overlap{{Stage: "train_stage", Prefix: "models/", Changed: true}, {Stage: "train_stage", Prefix: "models/"}} {
+			if told := fence.With(o); told.Advice != fence.Advice {
+				t.Errorf("%s: got %q, want %q", name, told.Advice, fence.Advice)
+			}
+		}
+	}
+}
+
 func TestTheEmptyTreeHasTwoIDs(t *testing.T) {
 	t.Parallel()
 	empty := Tree{ID: "", Other: "empty"}
