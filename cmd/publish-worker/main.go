@@ -55,7 +55,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		NewExecutionID: worker.NewExecutionID,
 		WorkflowURL:    process.Config.WorkflowURL(),
 
-		FenceFile:        fence.File(),
+		Fence:            fence.Prover{Lake: lake},
 		RequireHardFence: config.Publish.RequireHardFence,
 		Unfenced: func(task txn.Task, commit txn.CommitID, why error) {
 			process.Metrics.FenceRejection("publish", "no_run")

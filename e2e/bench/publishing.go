@@ -86,7 +86,8 @@ func (b *bench) publication(ctx context.Context, repository txn.Repository, targ
 		return 0, err
 	}
 	publisher := &publish.Publisher{
-		Lake: lakefs.Settling{Client: b.lake.Client}, Identity: "bench", Allowed: txn.AllowList{"*"}, NewExecutionID: worker.NewExecutionID, FenceFile: fence.File(),
+		Lake: lakefs.Settling{Client: b.lake.Client}, Identity: "bench", Allowed: txn.AllowList{"*"}, NewExecutionID: worker.NewExecutionID,
+		Fence: fence.Prover{Lake: b.lake.Client},
 		Tasks: records{"stage": {
 			ID: "stage", Workflow: workflow, Type: txn.TypeStage, ReferenceName: "bench_stage", Status: txn.TaskCompleted,
 			PollCount: 1, StartTime: 1, Output: stageOutput,

@@ -261,7 +261,7 @@ func (w *world) workers(metrics *telemetry.Metrics) (stop func() error) {
 	downloader := &checkout.Downloader{Lake: lake, Root: root, Allowed: allowed, Concurrency: 2, NewExecutionID: worker.NewExecutionID}
 	publisher := &publish.Publisher{
 		Lake: lakefs.Settling{Client: lake}, Tasks: conductor.Repeating{Client: server}, Identity: w.identity(), Allowed: allowed,
-		NewExecutionID: worker.NewExecutionID, FenceFile: fence.File(), RequireHardFence: true,
+		NewExecutionID: worker.NewExecutionID, Fence: fence.Prover{Lake: lake}, RequireHardFence: true,
 	}
 	cleaner := &cleanup.Cleaner{
 		Lake: lake, Workflows: conductor.Repeating{Client: server}, Fence: fence.Prover{Lake: lake}, Identity: w.identity(),

@@ -202,7 +202,7 @@ func (c *cast) publish(name string) {
 		return func(ctx context.Context, at *worker.Attempt) (map[string]any, error) {
 			publisher := &publish.Publisher{
 				Lake: c.weakness.publishLake(lakePort{port.player}, at.Task), Tasks: c.weakness.tasks(port), Identity: theIdentity,
-				Allowed: txn.AllowList{"*"}, NewExecutionID: port.newExecutionID, FenceFile: fence.File(),
+				Allowed: txn.AllowList{"*"}, NewExecutionID: port.newExecutionID, Fence: fence.Prover{Lake: lakePort{port.player}},
 			}
 			result, err := publisher.Run(ctx, c.weakness.task(at.Task), c.weakness.attempt(port, at))
 			return result.Output(), err

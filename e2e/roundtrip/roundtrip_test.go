@@ -23,6 +23,7 @@ import (
 	"perago/e2e/stack"
 	"perago/pkg/checkout"
 	"perago/pkg/credential"
+	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/publish"
@@ -139,7 +140,7 @@ func newLane(t *testing.T, config lakefs.Config, transport http.RoundTripper, ra
 		return txn.ExecutionID(id.String()), err
 	}
 	l.stager = &stage.Stager{Lake: lakefs.Settling{Client: l.lake}, Root: root, Identity: "test", Allowed: allowed, UploadConcurrency: 1 + random.IntN(32), NewExecutionID: newID}
-	l.publisher = &publish.Publisher{Lake: lakefs.Settling{Client: l.lake}, Tasks: l.tasks, Identity: "test", Allowed: allowed, NewExecutionID: newID}
+	l.publisher = &publish.Publisher{Lake: lakefs.Settling{Client: l.lake}, Fence: fence.Prover{Lake: l.lake}, Tasks: l.tasks, Identity: "test", Allowed: allowed, NewExecutionID: newID}
 	l.downloader = &checkout.Downloader{Lake: l.lake, Root: root, Allowed: allowed, Concurrency: 1 + random.IntN(32), NewExecutionID: newID}
 	return l
 }

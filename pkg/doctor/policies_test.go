@@ -169,7 +169,7 @@ func (s *story) publish(retry int, staged txn.Staged) (publish.Result, error) {
 	s.server.Restrict(s.policies[doctor.PublishWorker])
 	publisher := &publish.Publisher{
 		Lake: lakefs.Settling{Client: s.lake}, Tasks: s.tasks, Identity: "here", Allowed: txn.AllowList{"*"}, NewExecutionID: newID,
-		FenceFile: fence.File(), RequireHardFence: true,
+		Fence: fence.Prover{Lake: s.lake}, RequireHardFence: true,
 		Unfenced: func(_ txn.Task, _ txn.CommitID, why error) { s.unfenced = why },
 	}
 	result, err := publisher.Run(s.Context(), s.task(txn.TypePublish, retry, map[string]any{"staged": staged}), attempt{})

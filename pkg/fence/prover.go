@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"slices"
 
 	"perago/pkg/txn"
 )
@@ -23,28 +24,30 @@ type ProverLake interface {
 
 // Proven reports whether the hard fence is known to hold for a merge of source
 // into the target: the source carries the known action file, which is what lakeFS
-// would load, and lakeFS has run it to completion for one of the newest confirm
-// commits on the target. What cannot be read proves nothing.
+// would load, and lakeFS has run it before. What cannot be read proves nothing.
 func (p Prover) Proven(ctx context.Context, repo txn.Repository, target txn.Branch, source txn.CommitID, onTarget []txn.Commit) bool {
-	if !p.carries(ctx, repo, source) {
-		return false
-	}
-	for _, commit := range txn.FenceWitnesses(target, onTarget) {
-		if runs, err := p.Lake.HookRuns(ctx, repo, commit); err == nil && txn.FenceOf(runs) == txn.FenceHard {
-			return true
-		}
-	}
-	return false
+	carries, err := p.Carries(ctx, repo, source)
+	return err == nil && carries && p.HasRun(ctx, repo, target, onTarget)
 }
 
-func (p Prover) carries(ctx context.Context, repo txn.Repository, source txn.CommitID) bool {
-	file, err := p.Lake.ReadObject(ctx, repo, source, txn.FenceFile)
+// Carries reports whether a commit carries the known action file. The error of a
+// commit without any is txn.ErrNotFound.
+func (p Prover) Carries(ctx context.Context, repo txn.Repository, commit txn.CommitID) (bool, error) {
+	content, err := p.Lake.ReadObject(ctx, repo, commit, txn.FenceFile)
 	if err != nil {
-		return false
+		return false, err
 	}
-	defer file.Close()
-	known := File()
+	defer content.Close()
 	// One byte more than the known file tells a longer one.
-	content, err := io.ReadAll(io.LimitReader(file, int64(len(known))+1))
-	return err == nil && bytes.Equal(content, known)
+	read, err := io.ReadAll(io.LimitReader(content, int64(len(file))+1))
+	return err == nil && bytes.Equal(read, file), err
+}
+
+// HasRun reports whether lakeFS has run the fence to completion for one of the
+// newest confirm commits on the target. What cannot be read proves nothing.
+func (p Prover) HasRun(ctx context.Context, repo txn.Repository, target txn.Branch, onTarget []txn.Commit) bool {
+	return slices.ContainsFunc(txn.FenceWitnesses(target, onTarget), func(commit txn.CommitID) bool {
+		runs, err := p.Lake.HookRuns(ctx, repo, commit)
+		return err == nil && txn.FenceOf(runs) == txn.FenceHard
+	})
 }

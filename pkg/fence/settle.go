@@ -1,7 +1,6 @@
 package fence
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -228,9 +227,10 @@ func (t Target) listUnpublished(ctx context.Context, settlement *Settlement) err
 		if slices.ContainsFunc(since, func(commit txn.Commit) bool { return publishes(commit, c.record) }) {
 			continue
 		}
-		held, err := t.held(ctx, c.Commit)
+		// lakeFS reads the hooks from what is merged.
+		held, err := Prover{t.Lake}.Carries(ctx, t.Repository, c.Commit)
 		switch {
-		case err != nil:
+		case err != nil && !errors.Is(err, txn.ErrNotFound):
 			return err
 		case held:
 			settlement.Stopped = append(settlement.Stopped, c.Unpublished)
@@ -255,19 +255,6 @@ func publishes(commit txn.Commit, staged txn.Record) bool {
 		return record.Execution == staged.Execution
 	}
 	return record.StagingExecution == staged.Execution
-}
-
-// held reports whether lakeFS asks the known fence for the merge of a commit: it
-// reads the hooks from what is merged.
-func (t Target) held(ctx context.Context, commit txn.CommitID) (bool, error) {
-	content, err := t.read(ctx, commit)
-	switch {
-	case errors.Is(err, txn.ErrNotFound):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	return bytes.Equal(content, file), nil
 }
 
 // history is the first-parent history of one head, read as far down as it was

@@ -1,11 +1,9 @@
 package publish
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"perago/pkg/txn"
@@ -76,26 +74,17 @@ func (e *execution) fenceCommand(verb string) string {
 	return fmt.Sprintf("`perago fence %s lakefs://%s/%s`", verb, e.step.Repository, e.step.Branch)
 }
 
-// carriesFence reports whether a commit carries the known action file.
+// carriesFence reports whether a commit carries the known action file. It is asked
+// of one commit several times.
 func (e *execution) carriesFence(ctx context.Context, commit txn.CommitID) (bool, error) {
 	if commit == e.carrier {
 		return true, nil
 	}
-	file, err := e.Lake.ReadObject(ctx, e.step.Repository, commit, txn.FenceFile)
-	if err != nil {
-		return false, err
+	carries, err := e.Fence.Carries(ctx, e.step.Repository, commit)
+	if carries {
+		e.carrier = commit
 	}
-	defer file.Close()
-	// One byte more than the known file tells a longer one.
-	content, err := io.ReadAll(io.LimitReader(file, int64(len(e.FenceFile))+1))
-	if err != nil {
-		return false, err
-	}
-	if len(e.FenceFile) == 0 || !bytes.Equal(content, e.FenceFile) {
-		return false, nil
-	}
-	e.carrier = commit
-	return true, nil
+	return carries, err
 }
 
 // fenceProven reports whether the hard fence is known to hold for a merge of
@@ -111,10 +100,5 @@ func (e *execution) fenceProven(ctx context.Context, source txn.CommitID) bool {
 	if input, err := e.Lake.Commit(ctx, e.step.Repository, e.step.InputRef); err == nil {
 		commits = append(slices.Clone(commits), input)
 	}
-	for _, commit := range txn.FenceWitnesses(e.step.Branch, commits) {
-		if runs, err := e.Lake.HookRuns(ctx, e.step.Repository, commit); err == nil && txn.FenceOf(runs) == txn.FenceHard {
-			return true
-		}
-	}
-	return false
+	return e.Fence.HasRun(ctx, e.step.Repository, e.step.Branch, commits)
 }

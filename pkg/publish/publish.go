@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -35,13 +34,21 @@ type Lake interface {
 	CommitTree(ctx context.Context, repository txn.Repository, branch txn.Branch, tree txn.MetaRangeID, message string, metadata map[string]string) (txn.Commit, error)
 	// CommitUnchanged commits the branch's tree again as it is.
 	CommitUnchanged(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
-	// ReadObject reads an object; txn.ErrNotFound when there is none.
-	ReadObject(ctx context.Context, repository txn.Repository, ref txn.CommitID, path string) (io.ReadCloser, error)
 	// HookRuns reads which hooks lakeFS ran for a commit.
 	HookRuns(ctx context.Context, repository txn.Repository, commit txn.CommitID) ([]txn.HookRun, error)
 	// Merge is one squash merge. It is sent once: txn.ErrUnknownOutcome says that
 	// it may have landed, or may still.
 	Merge(ctx context.Context, merge txn.Merge) (txn.CommitID, error)
+}
+
+// Fence proves that the hard fence holds.
+type Fence interface {
+	// Carries reports whether a commit carries the known action file, which lakeFS
+	// runs at the merge of that commit; txn.ErrNotFound when it has none.
+	Carries(ctx context.Context, repo txn.Repository, commit txn.CommitID) (bool, error)
+	// HasRun reports whether lakeFS is known to have run the fence to completion for
+	// one of the newest confirm commits on the target.
+	HasRun(ctx context.Context, repo txn.Repository, target txn.Branch, onTarget []txn.Commit) bool
 }
 
 // Tasks is what publish asks of Conductor.
@@ -70,6 +77,7 @@ type Config struct {
 // Publisher runs perago_publish tasks. It keeps no state between them.
 type Publisher struct {
 	Lake     Lake
+	Fence    Fence
 	Tasks    Tasks
 	Identity txn.ConductorIdentity
 	Allowed  txn.AllowList
@@ -77,10 +85,7 @@ type Publisher struct {
 	NewExecutionID func() (txn.ExecutionID, error)
 	// WorkflowURL is a workflow's page in Conductor's UI; nil when there is none.
 	WorkflowURL func(txn.WorkflowID) string
-	// FenceFile is the content of the hard fence's action file, as it is known to
-	// hold.
-	FenceFile []byte
-	// RequireHardFence refuses to merge a source without that file.
+	// RequireHardFence refuses to merge a source without the fence's action file.
 	RequireHardFence bool
 	// Unfenced hears of a landed commit that the hard fence did not hold for
 	// although it is required, and why, with what mends it; nil when nobody listens.

@@ -196,7 +196,7 @@ func newBench(t *testing.T, on subject, files map[string]string, expect ...lakef
 	b.publisher = &publish.Publisher{
 		Lake: recorded, Tasks: b.tasks, Identity: identity, Allowed: txn.AllowList{"*"},
 		NewExecutionID: newExecutionID,
-		FenceFile:      fence.File(),
+		Fence:          fence.Prover{Lake: recorded},
 		WorkflowURL:    func(id txn.WorkflowID) string { return "http://ui/" + string(id) },
 	}
 	return b
