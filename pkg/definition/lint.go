@@ -58,7 +58,7 @@ func Rules() []RuleInfo {
 		{Rule: RuleChain, About: "a step, and a checkout without as_of, starts from what the step before it published to the same branch"},
 		{Rule: RuleParallelWriters, About: "no two branches of a fork publish to one branch"},
 		{Rule: RuleEveryWay, About: "there are not more ways through the workflow than the two rules before this one look at"},
-		{Rule: RuleOptional, About: "checkout, stage and publish are not optional or permissive, cleanup is optional"},
+		{Rule: RuleOptional, About: "checkout, stage, publish and the task whose files they publish are not optional or permissive, cleanup is optional"},
 		{Rule: RuleWideningPrefix, About: "a prefix or a source that an empty expression would widen has the guardrail max_removed"},
 		{Rule: RuleNestedPrefixes, About: "no step owns a part of what another step of the workflow owns"},
 		{Rule: RuleSharedDirectory, About: "source is of one attempt of the task that writes it"},
@@ -507,18 +507,32 @@ func (l *linter) directory(t task, before []task) {
 	}
 	at := join(t.path, "inputParameters.source."+field)
 	for _, m := range anyExpression.FindAllStringSubmatch(from, -1) {
-		_, rest, _ := strings.Cut(strings.TrimSpace(m[1]), ".")
+		reference, rest, _ := strings.Cut(strings.TrimSpace(m[1]), ".")
 		switch {
-		case strings.HasPrefix(m[1], "workflow."):
+		case reference == "workflow":
 			continue
 		case strings.HasPrefix(rest, "output.checkout."):
 			l.found(RuleSharedDirectory, at, "is a checkout's directory: a second attempt of the task after it finds there what the first one left", do)
 			return
 		case rest == "taskId" || strings.HasPrefix(rest, "output"):
+			l.optionalWriter(before, reference)
 			return
 		}
 	}
 	l.found(RuleSharedDirectory, at, fmt.Sprintf("%s is the same for every attempt: a second one finds what the first one left, and it is published", from), do)
+}
+
+// optionalWriter wants a step's files to be of a task that must succeed. Conductor
+// goes on behind another one that failed, and what it had put out by then is in the
+// record.
+func (l *linter) optionalWriter(before []task, reference string) {
+	for _, t := range before {
+		for _, field := range []string{"optional", "permissive"} {
+			if t.reference() == reference && t.value[field] == true {
+				l.found(RuleOptional, join(t.path, field), fmt.Sprintf("%s is %s: when it fails, the files that it has written until then may be published", reference, field), "remove "+field)
+			}
+		}
+	}
 }
 
 // writesFiles reports whether a task may write what a step publishes.
