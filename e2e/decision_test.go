@@ -14,8 +14,8 @@ import (
 )
 
 // A no-op after an abandoned publication ends with the input ref's tree: it
-// supersedes what was abandoned. The same from a repository's first commit, whose
-// tree has no id of its own, and again for a second no-op, whose tree is equal.
+// supersedes what was abandoned, and a second one supersedes the first, whose tree
+// is equal. From a repository's first commit, whose tree has no id, it is refused.
 func TestNoOpAfterAnAbandonedPublication(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]map[string]string{"on a tree": {"data/a": "1", "other": "o"}, "on a repository's first commit": {}} {
@@ -46,6 +46,13 @@ func TestNoOpAfterAnAbandonedPublication(t *testing.T) {
 				want := superseded()
 				f.rerunFrom(id, "prepare")
 				workflow := f.end(id)
+				if len(before) == 0 {
+					reason := last(t, workflow, "prepare_publish").Reason
+					if workflow.Status != txn.WorkflowFailed || !strings.Contains(reason, "the input ref is the repository's first commit") || f.head() != want {
+						t.Fatalf("%s\nfailed for %q; the head is %s", describe(workflow), reason, f.head())
+					}
+					break
+				}
 				o := outputOf(t, last(t, workflow, "prepare_publish"))
 				if workflow.Status != txn.WorkflowCompleted || !outputOf(t, last(t, workflow, "prepare_stage")).Staged.NoOp || o.Publication.Outcome != txn.OutcomePublished || o.Publication.Supersedes != want {
 					t.Fatalf("%s\nput out %+v; want it to supersede %s", describe(workflow), o.Publication, want)

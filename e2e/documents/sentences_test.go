@@ -31,7 +31,6 @@ var noSentences = map[string]string{
 	"Source of %s, superseding %s":            "a commit's message",
 	"Stage %s of %s for %s":                   "a commit's message",
 	"Stage %s for %s by hand":                 "a commit's message",
-	"The empty tree":                          "a commit's message",
 	"perago fence %s (version %d)":            "a commit's message",
 	"perago publish fence:":                   "the begin of the hook's own message",
 	"perago fence verify: a probe":            "a commit's message",

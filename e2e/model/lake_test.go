@@ -304,15 +304,6 @@ func (l *lake) CommitTree(_ context.Context, _ txn.Repository, name txn.Branch, 
 	return txn.Commit{}, fmt.Errorf("the model has no tree %s", id)
 }
 
-// CommitUnchanged commits the branch's tree again.
-func (l *lake) CommitUnchanged(ctx context.Context, repo txn.Repository, name txn.Branch, message string, metadata map[string]string) (txn.Commit, error) {
-	b, ok := l.branches[name]
-	if !ok {
-		return txn.Commit{}, refused(txn.ErrNotFound, "branch not found")
-	}
-	return l.CommitTree(ctx, repo, name, l.commits[b.head].MetaRange, message, metadata)
-}
-
 // foreign is somebody's commit on the target; without a path it is empty.
 func (l *lake) foreign(path string) {
 	head := l.commits[l.branches[target].head]

@@ -28,7 +28,6 @@ type lakeServer interface {
 	DeleteObjects(ctx context.Context, repository txn.Repository, branch txn.Branch, paths []string) error
 	CreateCommit(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
 	CommitTree(ctx context.Context, repository txn.Repository, branch txn.Branch, tree txn.MetaRangeID, message string, metadata map[string]string) (txn.Commit, error)
-	CommitUnchanged(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
 	HookRuns(ctx context.Context, repository txn.Repository, commit txn.CommitID) ([]txn.HookRun, error)
 	Merge(ctx context.Context, merge txn.Merge) (txn.CommitID, error)
 }
@@ -272,12 +271,6 @@ func (p lakePort) CreateCommit(_ context.Context, repo txn.Repository, branch tx
 func (p lakePort) CommitTree(_ context.Context, repo txn.Repository, branch txn.Branch, tree txn.MetaRangeID, message string, metadata map[string]string) (txn.Commit, error) {
 	return send(p.player, call{name: "commit tree", faults: ofCommit}, theLake, func(w *world) (txn.Commit, error) {
 		return w.lakefs.CommitTree(context.Background(), repo, branch, tree, message, metadata)
-	}, commitDigest)
-}
-
-func (p lakePort) CommitUnchanged(_ context.Context, repo txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error) {
-	return send(p.player, call{name: "commit unchanged", faults: ofCommit}, theLake, func(w *world) (txn.Commit, error) {
-		return w.lakefs.CommitUnchanged(context.Background(), repo, branch, message, metadata)
 	}, commitDigest)
 }
 

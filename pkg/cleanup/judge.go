@@ -153,7 +153,7 @@ func (j *judge) published(ctx context.Context, repository txn.Repository, name t
 		decision, err := txn.DecidePublish(txn.PublishFacts{
 			Step:   step,
 			Staged: txn.Staged{Execution: name.Execution, Commit: commit.ID, InputRef: record.InputRef},
-			Wanted: txn.Tree{ID: commit.MetaRange}, Head: head, Range: commits, Reached: reached,
+			Wanted: commit.MetaRange, Head: head, Range: commits, Reached: reached,
 		})
 		if err == nil && decision.Action == txn.PublishAdopt {
 			s.WouldAdopt = true

@@ -434,7 +434,7 @@ func (s *Step) retryAdvice(f Facts, found found) {
 	if !f.Workflow.Status.Terminal() {
 		return // Conductor retries by itself
 	}
-	var wanted *txn.Tree
+	var wanted *txn.MetaRangeID
 	if staged != nil {
 		if slices.Contains(f.Gone, staged.Commit) {
 			s.Next = fmt.Sprintf("the staged commit %s is gone: rerun from %s, or start a new workflow from the head", staged.Commit, s.Step)
@@ -442,7 +442,7 @@ func (s *Step) retryAdvice(f Facts, found found) {
 		}
 		for _, commit := range f.Staged {
 			if commit.ID == staged.Commit {
-				wanted = &txn.Tree{ID: commit.MetaRange}
+				wanted = &commit.MetaRange
 			}
 		}
 	}

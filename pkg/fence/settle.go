@@ -106,7 +106,7 @@ func (t Target) takeSlot(ctx context.Context, before txn.Commit, pauses []time.D
 	if err != nil {
 		return "", t.unproven(id, err)
 	}
-	if err := txn.CheckLanded(landed, txn.Tree{ID: before.MetaRange}, record); err != nil {
+	if err := txn.CheckLanded(landed, before.MetaRange, record); err != nil {
 		return "", fmt.Errorf("nothing is settled: %w", err)
 	}
 	runs, err := t.Lake.HookRuns(ctx, t.Repository, id)

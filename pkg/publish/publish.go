@@ -32,8 +32,6 @@ type Lake interface {
 	// CommitTree commits a tree whole, also one that is there already;
 	// txn.ErrUnknownOutcome says that reading did not settle it.
 	CommitTree(ctx context.Context, repository txn.Repository, branch txn.Branch, tree txn.MetaRangeID, message string, metadata map[string]string) (txn.Commit, error)
-	// CommitUnchanged commits the branch's tree again as it is.
-	CommitUnchanged(ctx context.Context, repository txn.Repository, branch txn.Branch, message string, metadata map[string]string) (txn.Commit, error)
 	// HookRuns reads which hooks lakeFS ran for a commit.
 	HookRuns(ctx context.Context, repository txn.Repository, commit txn.CommitID) ([]txn.HookRun, error)
 	// Merge is one squash merge. It is sent once: txn.ErrUnknownOutcome says that
@@ -178,7 +176,7 @@ type execution struct {
 	stage txn.Task
 	// id is this execution's.
 	id     txn.ExecutionID
-	wanted txn.Tree
+	wanted txn.MetaRangeID
 	// history is what the newest decision read of the target: immutable commits,
 	// not where the branch is now.
 	history []txn.Commit
@@ -294,7 +292,7 @@ func (e *execution) prepare(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("read the staged commit: %w", err)
 	}
-	e.wanted = txn.Tree{ID: commit.MetaRange}
+	e.wanted = commit.MetaRange
 	if e.id, err = e.NewExecutionID(); err != nil {
 		return err
 	}
@@ -333,11 +331,6 @@ func (e *execution) decide(ctx context.Context, first bool) (txn.PublishDecision
 		return txn.PublishDecision{}, fmt.Errorf("read the head of %s: %w", e.step.Branch, err)
 	}
 	if facts.Head != e.step.InputRef {
-		// The head may hold the wanted tree under its other id.
-		if err := e.nameEmptyTree(ctx); err != nil {
-			return txn.PublishDecision{}, err
-		}
-		facts.Wanted = e.wanted
 		facts.Range, facts.Reached, err = e.Lake.History(ctx, e.step.Repository, facts.Head, e.step.InputRef, txn.HistoryLimit)
 		if err != nil {
 			return txn.PublishDecision{}, fmt.Errorf("read the history of %s: %w", e.step.Branch, err)

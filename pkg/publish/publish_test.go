@@ -399,6 +399,13 @@ func testNoOp(t *testing.T, on subject) {
 			if again := b.published(staged, 2, txn.OutcomeAlreadyPublished); again.Commit != p.Commit {
 				t.Errorf("adopted %s, want %s", again.Commit, p.Commit)
 			}
+			if files == nil {
+				_, err := b.run(b.stage(nil), 0, &attempt{})
+				if err == nil || !strings.Contains(err.Error(), "; it already holds exactly these files under data/, published as ") || b.head() != p.Commit {
+					t.Errorf("superseding with the first commit's tree: %v, head %s", err, b.head())
+				}
+				return
+			}
 			// Another staging with the same tree supersedes it.
 			if next := b.published(b.stage(nil), 0, txn.OutcomePublished); next.Supersedes != p.Commit {
 				t.Errorf("%+v; want it to supersede %s", next, p.Commit)

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +30,7 @@ func (e *execution) source(ctx context.Context, decision txn.PublishDecision, us
 		return decision.ExpectedHead, nil
 	}
 	message := fmt.Sprintf("Source of %s, superseding %s", e.stage.ReferenceName, decision.Supersedes.Short())
-	made, err := e.Lake.CommitTree(ctx, e.step.Repository, branch, cmp.Or(e.wanted.ID, e.wanted.Other), message, e.sourceRecord(branch))
+	made, err := e.Lake.CommitTree(ctx, e.step.Repository, branch, e.wanted, message, e.sourceRecord(branch))
 	if err != nil {
 		return "", fmt.Errorf("commit %s: %w", branch, err)
 	}
@@ -49,32 +48,10 @@ func (e *execution) checkSource(branch txn.Branch, commit txn.Commit, parent txn
 	if len(commit.Parents) != 1 || commit.Parents[0] != parent {
 		return fmt.Errorf("the commit %s of %s has parents %v, not %s alone; somebody else wrote the branch", commit.ID, branch, commit.Parents, parent)
 	}
-	if !e.wanted.Is(commit.MetaRange) {
-		return fmt.Errorf("the commit %s of %s has tree %q, not %q", commit.ID, branch, commit.MetaRange, cmp.Or(e.wanted.ID, e.wanted.Other))
+	if commit.MetaRange != e.wanted {
+		return fmt.Errorf("the commit %s of %s has tree %q, not %q", commit.ID, branch, commit.MetaRange, e.wanted)
 	}
 	return nil
-}
-
-// nameEmptyTree finds the id of the empty tree when the wanted tree is the one of
-// a repository's first commit, which has none: it is read from a commit, because
-// an id that was guessed makes a commit that cannot be read.
-func (e *execution) nameEmptyTree(ctx context.Context) error {
-	if e.wanted.ID != "" || e.wanted.Other != "" {
-		return nil
-	}
-	branch, err := e.sourceBranch(ctx, txn.SourceEmptyTree, e.step.InputRef)
-	if err != nil {
-		return err
-	}
-	commit, err := e.Lake.CommitUnchanged(ctx, e.step.Repository, branch, "The empty tree", e.sourceRecord(branch))
-	if err != nil {
-		return fmt.Errorf("commit %s: %w", branch, err)
-	}
-	if commit.MetaRange == "" {
-		return fmt.Errorf("lakeFS gives the empty tree no id in commit %s of %s", commit.ID, branch)
-	}
-	e.wanted.Other = commit.MetaRange
-	return e.checkSource(branch, commit, e.step.InputRef)
 }
 
 // sourceBranch makes a branch of this publish's execution. A name whose creation

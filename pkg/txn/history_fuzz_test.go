@@ -79,7 +79,7 @@ func FuzzDecidePublish(f *testing.F) {
 		var arbitrary map[string]string
 		_ = json.Unmarshal(metadata, &arbitrary)
 		staged := Staged{Commit: id("S"), Execution: execution1, InputRef: testStep.InputRef}
-		facts := PublishFacts{Step: testStep, Wanted: Tree{ID: "tree-S"}, Head: testStep.InputRef, Reached: flags&2 == 0, FirstTry: flags&4 != 0, OtherBranches: flags&8 != 0}
+		facts := PublishFacts{Step: testStep, Wanted: "tree-S", Head: testStep.InputRef, Reached: flags&2 == 0, FirstTry: flags&4 != 0, OtherBranches: flags&8 != 0}
 		if flags&1 != 0 {
 			staged.NoOp, staged.Commit = true, staged.InputRef
 		}

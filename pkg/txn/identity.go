@@ -17,7 +17,8 @@ type (
 	// CommitID is a full lakeFS commit id: 64 lower-case hex digits.
 	CommitID string
 	// MetaRangeID names a tree in lakeFS. Equal ids mean equal trees; "" is the
-	// empty tree of a repository's first commit.
+	// empty tree of a repository's first commit and of a merge of that commit into
+	// its own branch. Every other commit has another id for it.
 	MetaRangeID string
 
 	// WorkflowID is a Conductor workflow instance id.

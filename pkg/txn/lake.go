@@ -15,18 +15,6 @@ type Commit struct {
 	Created   time.Time
 }
 
-// Tree is a tree by the ids that commits give it. There is one, except for the
-// empty tree: a repository's first commit calls it "", and so does a merge of
-// that commit into its own branch, while every other commit has an id for it.
-type Tree struct {
-	ID MetaRangeID
-	// Other is the empty tree's id, when ID is "" and the other one was read.
-	Other MetaRangeID
-}
-
-// Is reports whether a commit's tree is this one.
-func (t Tree) Is(id MetaRangeID) bool { return id == t.ID || (t.Other != "" && id == t.Other) }
-
 // Object is one object of a lakeFS tree.
 type Object struct {
 	// Path is the whole object key, prefix included.

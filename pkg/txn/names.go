@@ -53,8 +53,6 @@ const (
 	// and second decision, or are its mark when it merges nothing new.
 	SourceFirst  = 1
 	SourceSecond = 2
-	// SourceEmptyTree is where the id of the empty tree was read.
-	SourceEmptyTree = 3
 )
 
 // NewStagingName names a branch of one execution of an attempt.

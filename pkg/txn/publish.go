@@ -66,7 +66,7 @@ type PublishFacts struct {
 	Step   Step
 	Staged Staged
 	// Wanted is the tree of S; for a no-op, of the input ref.
-	Wanted Tree
+	Wanted MetaRangeID
 	// Head is the target's commit now.
 	Head CommitID
 	// Range is the first-parent commits after the input ref up to Head, newest
@@ -154,11 +154,14 @@ func DecidePublish(f PublishFacts) (PublishDecision, error) {
 		return PublishDecision{}, f.fenceError()
 	}
 	newest := f.Range[ours]
-	if record, _ := f.Step.own(newest); record.StagingExecution == f.Staged.Execution && f.Wanted.Is(newest.MetaRange) {
+	if record, _ := f.Step.own(newest); record.StagingExecution == f.Staged.Execution && newest.MetaRange == f.Wanted {
 		return PublishDecision{Action: PublishAdopt, Adopt: newest.ID, ExpectedHead: record.ExpectedHead, Supersedes: record.Supersedes}, nil
 	}
-	if ours > 0 {
+	switch {
+	case ours > 0:
 		return PublishDecision{}, f.fenceError()
+	case f.Wanted == "":
+		return PublishDecision{}, f.firstCommitError()
 	}
 	return PublishDecision{Action: PublishSuperseding, ExpectedHead: f.Head, Supersedes: f.Head}, nil
 }
@@ -226,6 +229,15 @@ func (f PublishFacts) fenceError() error {
 	return e
 }
 
+// firstCommitError refuses to supersede with the tree of a repository's first
+// commit: lakeFS has no id for it, by which it could be committed again.
+func (f PublishFacts) firstCommitError() error {
+	return &PublishFenceError{
+		Branch: f.Step.Branch, InputRef: f.Step.InputRef, Head: f.Head, final: true,
+		Advice: fmt.Sprintf("the input ref is the repository's first commit, whose empty tree cannot be published again; commit a file to %s (perago fence install does) and start a new workflow from there", f.Step.Branch),
+	}
+}
+
 // ConfirmRecord is the metadata of the confirm commit that an attempt makes for
 // a decision.
 func ConfirmRecord(step Step, staged Staged, decision PublishDecision, source CommitID, attempt Attempt, execution ExecutionID) Record {
@@ -241,7 +253,7 @@ func ConfirmRecord(step Step, staged Staged, decision PublishDecision, source Co
 // CheckLanded holds the commit that a merge answered with to what was decided:
 // its only parent is the expected head, its tree the wanted one and its metadata
 // what was sent. Anything else is a race, and is never rolled back.
-func CheckLanded(landed Commit, wanted Tree, sent Record) error {
+func CheckLanded(landed Commit, wanted MetaRangeID, sent Record) error {
 	record, err := ParseRecord(landed.Metadata)
 	unexpected := func(what string) error {
 		return &UnexpectedLandingError{Branch: sent.TargetBranch, Landed: landed.ID, ExpectedHead: sent.ExpectedHead, What: what}
@@ -249,7 +261,7 @@ func CheckLanded(landed Commit, wanted Tree, sent Record) error {
 	switch {
 	case len(landed.Parents) != 1 || landed.Parents[0] != sent.ExpectedHead:
 		return unexpected(fmt.Sprintf("its parent is %v", landed.Parents))
-	case !wanted.Is(landed.MetaRange):
+	case landed.MetaRange != wanted:
 		return unexpected("its tree is not the staged one")
 	case err != nil:
 		return unexpected(err.Error())

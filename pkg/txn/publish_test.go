@@ -53,13 +53,13 @@ func TestDecidePublish(t *testing.T) {
 		empty     = "H = A, a no-op, otherwise"
 		first     = "H = A"
 		adopt     = "the newest commit of ours in the range, P, is of this very staging and has the wanted tree, and the range is clean up to P"
-		supersede = "the range is clean up to H"
+		supersede = "the range is clean up to H, and the wanted tree is not that of a repository's first commit"
 		raced     = "the newest commit of ours in the range has a foreign commit below it, whatever its tree"
-		fenced    = "anything else: a foreign, incomplete or unreadable commit; A not in the first-parent history; more than 1024 commits"
+		fenced    = "anything else: a foreign, incomplete or unreadable commit; A not in the first-parent history; more than 1024 commits; the tree of a repository's first commit, which cannot be committed again"
 	)
 	noOp := func(f *PublishFacts) {
 		f.Staged.NoOp, f.Staged.Commit, f.Staged.StagingBranch = true, id("A"), ""
-		f.Wanted = Tree{ID: "tree-A"}
+		f.Wanted = "tree-A"
 	}
 	history := func(commits ...Commit) func(*PublishFacts) {
 		return func(f *PublishFacts) { f.Head, f.Range, f.Reached = commits[0].ID, commits, true }
@@ -98,12 +98,12 @@ func TestDecidePublish(t *testing.T) {
 		{row: adopt, name: "on an older one of ours", set: []func(*PublishFacts){history(confirm("P2", "P1", func(r *Record) { r.Supersedes = id("P1") }), confirm("P1", "A", otherStaging))}, want: PublishDecision{Action: PublishAdopt, Adopt: id("P2"), ExpectedHead: id("P1"), Supersedes: id("P1")}},
 
 		{row: supersede, name: "another staging", set: []func(*PublishFacts){history(confirm("P", "A", otherStaging))}, want: PublishDecision{Action: PublishSuperseding, ExpectedHead: id("P"), Supersedes: id("P")}},
-		{row: supersede, name: "this staging, another tree", set: []func(*PublishFacts){history(confirm("P", "A")), func(f *PublishFacts) { f.Wanted = Tree{ID: "tree-other"} }}, want: PublishDecision{Action: PublishSuperseding, ExpectedHead: id("P"), Supersedes: id("P")}},
+		{row: supersede, name: "this staging, another tree", set: []func(*PublishFacts){history(confirm("P", "A")), func(f *PublishFacts) { f.Wanted = "tree-other" }}, want: PublishDecision{Action: PublishSuperseding, ExpectedHead: id("P"), Supersedes: id("P")}},
 		{row: supersede, name: "another staging, equal tree", set: []func(*PublishFacts){history(confirm("P2", "P1", otherStaging), confirm("P1", "A"))}, want: PublishDecision{Action: PublishSuperseding, ExpectedHead: id("P2"), Supersedes: id("P2")}},
 		{row: supersede, name: "a no-op after an abandoned publication", set: []func(*PublishFacts){history(confirm("P", "A", otherStaging)), noOp}, want: PublishDecision{Action: PublishSuperseding, ExpectedHead: id("P"), Supersedes: id("P")}},
 
 		{row: raced, set: []func(*PublishFacts){history(confirm("P", "F"), foreign("F", "A"))}, race: "main holds " + string(id("P")) + ", published by this step on top of foreign " + string(id("F")) + "; inspect it, revert it or accept it, then start a new workflow with ref=" + string(id("P"))},
-		{row: raced, name: "another tree", set: []func(*PublishFacts){history(confirm("P", "F"), foreign("F", "A")), func(f *PublishFacts) { f.Wanted = Tree{ID: "tree-other"} }}, race: "on top of foreign"},
+		{row: raced, name: "another tree", set: []func(*PublishFacts){history(confirm("P", "F"), foreign("F", "A")), func(f *PublishFacts) { f.Wanted = "tree-other" }}, race: "on top of foreign"},
 		{row: raced, name: "with others above", set: []func(*PublishFacts){history(foreign("G", "P"), confirm("P", "F"), foreign("F", "A"))}, race: "ref=" + string(id("G"))},
 		{row: raced, name: "foreign between two of ours", set: []func(*PublishFacts){history(confirm("P2", "F"), foreign("F", "P1"), confirm("P1", "A"))}, race: "on top of foreign " + string(id("F"))},
 
@@ -125,6 +125,8 @@ func TestDecidePublish(t *testing.T) {
 		{row: fenced, name: "the input ref is not reached", set: []func(*PublishFacts){history(confirm("P", "A")), func(f *PublishFacts) { f.Reached = false }}, fence: "is not among its last 1024 first-parent commits"},
 		{row: fenced, name: "too far ahead", set: []func(*PublishFacts){history(long...)}, fence: "advanced"},
 		{row: fenced, name: "the range is of another head", set: []func(*PublishFacts){history(confirm("P", "A")), func(f *PublishFacts) { f.Head = id("H") }}, fence: "advanced"},
+		{row: fenced, name: "the first commit's tree over another one", set: []func(*PublishFacts){history(confirm("P", "A", otherStaging)), noOp, func(f *PublishFacts) { f.Wanted = "" }}, fence: "; the input ref is the repository's first commit, whose empty tree cannot be published again; commit a file to main (perago fence install does) and start a new workflow from there"},
+		{row: adopt, name: "the first commit's tree", set: []func(*PublishFacts){history(func() Commit { c := confirm("P", "A"); c.MetaRange = ""; return c }()), noOp, func(f *PublishFacts) { f.Wanted = "" }}, want: PublishDecision{Action: PublishAdopt, Adopt: id("P"), ExpectedHead: id("A")}},
 		{row: fenced, name: "the range is empty", set: []func(*PublishFacts){func(f *PublishFacts) { f.Head, f.Reached = id("H"), true }}, fence: "advanced"},
 	}
 
@@ -135,7 +137,7 @@ func TestDecidePublish(t *testing.T) {
 			facts := PublishFacts{
 				Step:   testStep,
 				Staged: Staged{Commit: id("S"), StagingBranch: "perago-staging-x", Execution: execution1, InputRef: id("A")},
-				Wanted: Tree{ID: "tree-S"}, Head: id("A"), FirstTry: true,
+				Wanted: "tree-S", Head: id("A"), FirstTry: true,
 			}
 			for _, set := range c.set {
 				set(&facts)
@@ -186,31 +188,18 @@ func TestPublishFenceError_WithKeepsAdviceThatIsWhole(t *testing.T) {
 	}
 }
 
-func TestTheEmptyTreeHasTwoIDs(t *testing.T) {
-	t.Parallel()
-	empty := Tree{ID: "", Other: "empty"}
-	for id, want := range map[MetaRangeID]bool{"": true, "empty": true, "tree": false} {
-		if got := empty.Is(id); got != want {
-			t.Errorf("the empty tree is %q: %v", id, got)
-		}
-	}
-	if (Tree{ID: "tree"}).Is("") || (Tree{ID: ""}).Is("tree") {
-		t.Error("an id that was not read is no match")
-	}
-}
-
 func TestCheckLanded(t *testing.T) {
 	t.Parallel()
 	sent, err := ParseRecord(confirm("P", "A").Metadata)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckLanded(confirm("P", "A"), Tree{ID: "tree-S"}, sent); err != nil {
+	if err := CheckLanded(confirm("P", "A"), "tree-S", sent); err != nil {
 		t.Errorf("a landing as decided: %v", err)
 	}
 	linked := confirm("P", "A")
 	linked.Metadata[".lakefs.merge.strategy"] = "default"
-	if err := CheckLanded(linked, Tree{ID: "tree-S"}, sent); err != nil {
+	if err := CheckLanded(linked, "tree-S", sent); err != nil {
 		t.Errorf("lakeFS's own key is no difference: %v", err)
 	}
 	for name, landed := range map[string]Commit{
@@ -223,7 +212,7 @@ func TestCheckLanded(t *testing.T) {
 		"no parent at all": func() Commit { c := confirm("P", "A"); c.Parents = nil; return c }(),
 	} {
 		var unexpected *UnexpectedLandingError
-		if err := CheckLanded(landed, Tree{ID: "tree-S"}, sent); !errors.As(err, &unexpected) {
+		if err := CheckLanded(landed, "tree-S", sent); !errors.As(err, &unexpected) {
 			t.Errorf("%s: got %v, want an unexpected landing", name, err)
 		}
 	}

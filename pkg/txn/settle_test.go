@@ -32,7 +32,7 @@ func TestSettleRecordIsForeign(t *testing.T) {
 		return Commit{ID: settled, Parents: []CommitID{parent}, MetaRange: "t", Metadata: SettleRecord(settleExecution, "main", parent).Metadata("")}
 	}
 
-	_, err := DecidePublish(PublishFacts{Step: step, Staged: staged, Wanted: Tree{ID: "t"}, Head: settled, Range: []Commit{above(head)}, Reached: true})
+	_, err := DecidePublish(PublishFacts{Step: step, Staged: staged, Wanted: "t", Head: settled, Range: []Commit{above(head)}, Reached: true})
 	var fence *PublishFenceError
 	if !errors.As(err, &fence) || !strings.Contains(err.Error(), "start a new workflow with ref="+string(settled)) {
 		t.Errorf("not published: %v", err)
@@ -40,7 +40,7 @@ func TestSettleRecordIsForeign(t *testing.T) {
 
 	confirm := ConfirmRecord(step, staged, PublishDecision{ExpectedHead: head}, staged.Commit, Attempt{Task: "task"}, settleExecution)
 	confirm.StagingBranch = "perago-staging-x"
-	decision, err := DecidePublish(PublishFacts{Step: step, Staged: staged, Wanted: Tree{ID: "t"}, Head: settled, Reached: true, Range: []Commit{
+	decision, err := DecidePublish(PublishFacts{Step: step, Staged: staged, Wanted: "t", Head: settled, Reached: true, Range: []Commit{
 		above(published), {ID: published, Parents: []CommitID{head}, MetaRange: "t", Metadata: confirm.Metadata("")},
 	}})
 	if err != nil || decision.Action != PublishAdopt || decision.Adopt != published {
