@@ -116,7 +116,7 @@ func FuzzAnswers(f *testing.F) {
 		a.bodies = [2]string{strings.Repeat(echoed.Replace(body), 1+int(times)), echoed.Replace(laterBody)}
 		synctest.Test(t, func(t *testing.T) {
 			client := testClient(t, a)
-			client.sender.largest = 4 << 10
+			client.largest = 4 << 10
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			err := c.call(ctx, client)
@@ -155,7 +155,7 @@ func FuzzListings(f *testing.F) {
 			defer cancel()
 			client := func() *Client {
 				c := testClient(t, &answers{statuses: [2]int{200, 200}, bodies: [2]string{first, second}})
-				c.sender.repeating.RetryMax = 0
+				c.repeats = 0
 				return c
 			}
 			last := ""

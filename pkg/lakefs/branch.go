@@ -57,17 +57,16 @@ func (c *Client) createBranch(ctx context.Context, repo txn.Repository, name txn
 	if err := checkCommit(source); err != nil {
 		return err
 	}
-	return c.do(ctx, &call{operation: createBranch, want: http.StatusCreated, decode: func(body []byte) error {
+	request, err := apigen.NewCreateBranchRequest(c.api, string(repo), apigen.CreateBranchJSONRequestBody{
+		Name: string(name), Source: string(source), Hidden: &hidden,
+	})
+	return c.do(ctx, request, err, &call{operation: createBranch, want: http.StatusCreated, decode: func(body []byte) error {
 		// Plain text, the one answer of this API that is not JSON.
 		if at := strings.TrimSpace(string(body)); at != string(source) {
 			return fmt.Errorf("asked for a branch at %s, the answer is %q", source, at)
 		}
 		return nil
-	}}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.CreateBranch(ctx, string(repo), apigen.CreateBranchJSONRequestBody{
-			Name: string(name), Source: string(source), Hidden: &hidden,
-		})
-	})
+	}})
 }
 
 // A page of more than largePage bytes is looked at before it is read: of a list of
@@ -139,15 +138,14 @@ func (c *Client) Head(ctx context.Context, repo txn.Repository, branch txn.Branc
 		return "", err
 	}
 	var head txn.CommitID
-	err := c.do(ctx, &call{operation: getBranch, want: http.StatusOK, decode: asJSON(func(a ref) (err error) {
+	request, err := apigen.NewGetBranchRequest(c.api, string(repo), string(branch))
+	err = c.do(ctx, request, err, &call{operation: getBranch, want: http.StatusOK, decode: asJSON(func(a ref) (err error) {
 		if a.ID != string(branch) {
 			return fmt.Errorf("asked for branch %s, answered %q", branch, a.ID)
 		}
 		head, err = txn.ParseCommitID(a.CommitID)
 		return err
-	})}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetBranch(ctx, string(repo), string(branch))
-	})
+	})})
 	if err != nil {
 		return "", err
 	}
@@ -176,10 +174,14 @@ func (c *Client) BranchPages(ctx context.Context, repo txn.Repository, prefix st
 			yield(nil, err)
 			return
 		}
-		last := ""
+		last, showHidden, amount, begins := "", true, apigen.PaginationAmount(pageSize), apigen.PaginationPrefix(prefix)
 		for more := true; more; {
 			var page []txn.BranchHead
-			err := c.do(ctx, &call{operation: listBranches, want: http.StatusOK, decode: asPage(func(a listing[ref]) error {
+			after := apigen.PaginationAfter(last)
+			request, err := apigen.NewListBranchesRequest(c.api, string(repo), &apigen.ListBranchesParams{
+				Prefix: &begins, After: &after, Amount: &amount, ShowHidden: &showHidden,
+			})
+			err = c.do(ctx, request, err, &call{operation: listBranches, want: http.StatusOK, decode: asPage(func(a listing[ref]) error {
 				heads, latest, hasMore, err := entriesOf(a, last, prefix, func(r ref) (txn.BranchHead, string, error) {
 					head, err := txn.ParseCommitID(r.CommitID)
 					if err != nil {
@@ -192,13 +194,7 @@ func (c *Client) BranchPages(ctx context.Context, repo txn.Repository, prefix st
 					page, last, more = heads, latest, hasMore
 				}
 				return err
-			})}, func(ctx context.Context) (*http.Response, error) {
-				showHidden, amount := true, apigen.PaginationAmount(pageSize)
-				begins, after := apigen.PaginationPrefix(prefix), apigen.PaginationAfter(last)
-				return c.api.ListBranches(ctx, string(repo), &apigen.ListBranchesParams{
-					Prefix: &begins, After: &after, Amount: &amount, ShowHidden: &showHidden,
-				})
-			})
+			})})
 			if err != nil {
 				yield(nil, err)
 				return
@@ -238,7 +234,6 @@ func (c *Client) DeleteBranch(ctx context.Context, repo txn.Repository, branch t
 	if !txn.HoldsExecution(branch) {
 		delete = deleteChosen
 	}
-	return c.do(ctx, &call{operation: delete, want: http.StatusNoContent}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.DeleteBranch(ctx, string(repo), string(branch), &apigen.DeleteBranchParams{})
-	})
+	request, err := apigen.NewDeleteBranchRequest(c.api, string(repo), string(branch), &apigen.DeleteBranchParams{})
+	return c.do(ctx, request, err, &call{operation: delete, want: http.StatusNoContent})
 }

@@ -15,17 +15,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
-	"github.com/treeverse/lakefs/pkg/api/apigen"
-
 	"perago/pkg/credential"
 	"perago/pkg/txn"
 )
 
 // Client calls one lakeFS server with one key. It is safe for concurrent use.
 type Client struct {
-	api    *apigen.Client
-	sender *sender
+	// api is the base of every request, with a final slash; endpoint is for people.
+	api, endpoint string
+	transport     http.RoundTripper
+	key           *credential.Pair
+	redact        redaction
+	// largest is how much of a success is read, in bytes, and repeats how often a
+	// call that may be repeated is. Tests lower them.
+	largest int64
+	repeats int
 	// The limits of Config.
 	largestPut, largestUpload int64
 }
@@ -44,31 +48,19 @@ func New(cfg Config, transport http.RoundTripper) (*Client, error) {
 	if transport == nil {
 		transport = defaultTransport()
 	}
-	client := &http.Client{
-		Transport: patient{transport},
-		// A redirect would send a second request, and the key to another host.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	c := &Client{
+		api: base + "/", endpoint: strings.TrimSuffix(base, apiPath), transport: transport,
+		largest: largestAnswer, repeats: mostRepeats,
+		largestPut: cmp.Or(cfg.LargestPut, largestPut), largestUpload: cmp.Or(cfg.LargestUpload, largestUpload),
 	}
-	s := &sender{
-		plain: client, repeating: newRepeater(client),
-		endpoint: strings.TrimSuffix(base, apiPath),
-		largest:  largestAnswer,
-	}
-	s.redact.add(credential.Shown{Key: cfg.AccessKeyID, Secret: cfg.SecretAccessKey})
-	s.key = credential.NewPair(cfg.AccessKeyID, cfg.SecretAccessKey, func(now credential.Shown) {
-		s.redact.add(now)
+	c.redact.add(credential.Shown{Key: cfg.AccessKeyID, Secret: cfg.SecretAccessKey})
+	c.key = credential.NewPair(cfg.AccessKeyID, cfg.SecretAccessKey, func(now credential.Shown) {
+		c.redact.add(now)
 		if cfg.Renewed != nil {
 			cfg.Renewed(now)
 		}
 	})
-	api, err := apigen.NewClient(base, func(c *apigen.Client) error { c.Client = s; return nil })
-	if err != nil {
-		return nil, s.redact.error(err)
-	}
-	return &Client{
-		api: api, sender: s,
-		largestPut: cmp.Or(cfg.LargestPut, largestPut), largestUpload: cmp.Or(cfg.LargestUpload, largestUpload),
-	}, nil
+	return c, nil
 }
 
 func defaultTransport() *http.Transport {
@@ -93,8 +85,7 @@ const (
 var errTooLarge = errors.New("the answer is larger than Perago reads")
 
 // call is one call of the API: what it is, how its answer is read, and what
-// became of it. It travels in the request's context. Only the goroutine that
-// makes the call touches it, except for the fault of a content's reader.
+// became of it. Each is for one do.
 type call struct {
 	operation operation
 	// subject says in a conflict what conflicted with what.
@@ -109,24 +100,17 @@ type call struct {
 	// content is sent as the body of an upload.
 	content *content
 
-	sender *sender
-	// key is the one that this try is sent with.
-	key    credential.Shown
-	method string
-	path   string
+	client *Client
+	// request is what every try sends a copy of.
+	request *http.Request
+	// header and body are those of a success, body of one that is streamed.
+	header http.Header
 	body   io.ReadCloser
 	// accepted is set once a success has been read.
 	accepted bool
 	// last is the failure that led to the latest repeat, kept because the end of
 	// the context may be all that the last try has to say.
 	last *txn.ServerError
-}
-
-type callKey struct{}
-
-func callOf(ctx context.Context) *call {
-	c, _ := ctx.Value(callKey{}).(*call)
-	return c
 }
 
 func (c *call) localFault() error {
@@ -136,67 +120,104 @@ func (c *call) localFault() error {
 	return c.content.fault()
 }
 
-// do makes a call. send is the generated client's method, bound to its
-// arguments. After a 401 the key is read again from its files, and the call made
-// once more if they hold another one: lakeFS refuses before it acts, so this is
-// right for a merge as well.
-func (c *Client) do(ctx context.Context, one *call, send func(context.Context) (*http.Response, error)) error {
-	one.sender, one.key = c.sender, c.sender.key.Current()
-	err := c.send(ctx, one, send)
+// do makes a call with the request that one of the generated builders made, or
+// could not make. After a 401 the key is read again from its files, and the call
+// made once more if they hold another one: lakeFS refuses before it acts, so this
+// is right for a merge as well.
+func (c *Client) do(ctx context.Context, request *http.Request, err error, one *call) error {
+	if err != nil {
+		return c.redact.error(err)
+	}
+	one.client, one.request = c, request
+	key := c.key.Current()
+	err = one.result(one.send(ctx, key))
 	var failed *txn.ServerError
 	if !errors.As(err, &failed) || failed.Status != http.StatusUnauthorized {
 		return err
 	}
-	key, other, unread := c.sender.key.Renew(ctx, one.key)
+	key, other, unread := c.key.Renew(ctx, key)
 	switch {
 	case ctx.Err() != nil:
 		return err
 	case !other && unread != nil:
-		failed.Hint = c.sender.redact.text(unread.Error()) + "; " + failed.Hint
+		failed.Hint = c.redact.text(unread.Error()) + "; " + failed.Hint
 		return err
 	case !other:
 		return err
 	}
-	one.key, one.last = key, nil
+	one.last = nil
 	if one.content != nil {
 		one.content = &content{Content: one.content.Content, form: one.content.form}
 	}
-	return c.send(ctx, one, send)
+	return one.result(one.send(ctx, key))
 }
 
-// send makes a call once, with the repeats that its operation allows.
-func (c *Client) send(ctx context.Context, one *call, send func(context.Context) (*http.Response, error)) error {
-	response, err := send(context.WithValue(ctx, callKey{}, one))
+// send sends the call's request with a key, and again as its operation allows.
+func (c *call) send(ctx context.Context, key credential.Shown) (*http.Response, error) {
+	request := c.request.Clone(ctx)
+	if request.GetBody != nil {
+		// It is in memory, so this cannot fail.
+		request.Body, _ = request.GetBody()
+	}
+	request.SetBasicAuth(key.Key.Reveal(), key.Secret.Reveal())
+	request.Header.Set("User-Agent", "perago")
+	client := httpClient(c.client.transport, c.stream)
+	if repeated[c.operation] {
+		return c.again(client, request)
+	}
+	// With GetBody set, net/http may send the request again by itself when a
+	// kept connection turns out to be closed.
+	request.GetBody = nil
+	if err := ctx.Err(); err != nil {
+		return nil, &neverSent{cause: err}
+	}
+	return client.Do(request)
+}
+
+// httpClient makes a client of net/http's. streams is as in patient.
+func httpClient(transport http.RoundTripper, streams bool) *http.Client {
+	return &http.Client{
+		Transport: patient{transport, streams},
+		// A redirect would send a second request, and the key to another host.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// neverSent is a context that had ended before the call.
+type neverSent struct{ cause error }
+
+func (e *neverSent) Error() string { return "not sent: " + e.cause.Error() }
+func (e *neverSent) Unwrap() error { return e.cause }
+
+// result makes of what send returned nil, a *txn.ServerError, or the fault of the
+// content.
+func (c *call) result(response *http.Response, err error) error {
 	var failed *txn.ServerError
 	switch {
 	case errors.As(err, &failed):
 		return failed
-	case err != nil && one.method == "":
-		// The generated client could not even make the request.
-		return c.sender.redact.error(err)
 	case err != nil:
-		if fault := one.localFault(); fault != nil {
+		if fault := c.localFault(); fault != nil {
 			return fault
 		}
-		return one.noAnswer(err)
-	case one.accepted:
+		return c.noAnswer(err)
+	case c.accepted:
 		// A content that grew after its announced size had been sent.
-		return one.localFault()
-	default:
-		return one.accept(response)
+		return c.localFault()
 	}
+	return c.accept(response)
 }
 
 // accept reads an answer: nil when it is the success that was wanted, else a
 // *txn.ServerError.
 func (c *call) accept(response *http.Response) error {
 	if response.StatusCode == c.want && c.stream {
-		c.body, c.accepted = response.Body, true
+		c.header, c.body, c.accepted = response.Header, response.Body, true
 		return nil
 	}
 	limit := int64(largestRefusal)
 	if response.StatusCode == c.want {
-		limit = c.sender.largest
+		limit = c.client.largest
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	_ = response.Body.Close()
@@ -213,7 +234,7 @@ func (c *call) accept(response *http.Response) error {
 			return c.unreadable(response, body, err)
 		}
 	}
-	c.accepted = true
+	c.header, c.accepted = response.Header, true
 	return nil
 }
 
@@ -228,65 +249,6 @@ func asJSON[T any](check func(T) error) func([]byte) error {
 		return check(value)
 	}
 }
-
-// sender is what the generated client sends its requests through.
-type sender struct {
-	endpoint string
-	key      *credential.Pair
-	redact   redaction
-	// largest is how much of a success is read, in bytes.
-	largest int64
-	// plain sends once, repeating by the policy of mayRepeat.
-	plain     *http.Client
-	repeating *retryablehttp.Client
-}
-
-// Do sends one request as its operation allows.
-func (s *sender) Do(request *http.Request) (*http.Response, error) {
-	ctx := request.Context()
-	c := callOf(ctx)
-	if c == nil {
-		return nil, errors.New("a request to lakeFS without an operation")
-	}
-	c.method, c.path = request.Method, request.URL.Path
-	request.SetBasicAuth(c.key.Key.Reveal(), c.key.Secret.Reveal())
-	request.Header.Set("User-Agent", "perago")
-
-	if !repeated[c.operation] {
-		// With GetBody set, net/http may send the request again by itself when a
-		// kept connection turns out to be closed.
-		request.GetBody = nil
-		if err := ctx.Err(); err != nil {
-			return nil, &neverSent{cause: err}
-		}
-		return s.plain.Do(request)
-	}
-
-	again := &retryablehttp.Request{Request: request}
-	var err error
-	if c.content != nil {
-		if err := c.content.prepare(); err != nil {
-			return nil, err
-		}
-		if c.content.Size > 0 {
-			err = again.SetBody(retryablehttp.ReaderFunc(c.content.reader))
-		}
-	} else {
-		again, err = retryablehttp.FromRequest(request)
-	}
-	if err != nil {
-		return nil, err
-	}
-	// Inside the loop, so that an answer cut in its body is asked for again.
-	again.SetResponseHandler(c.accept)
-	return s.repeating.Do(again)
-}
-
-// neverSent is a context that had ended before the call.
-type neverSent struct{ cause error }
-
-func (e *neverSent) Error() string { return "not sent: " + e.cause.Error() }
-func (e *neverSent) Unwrap() error { return e.cause }
 
 // redaction takes every key that a client has shown out of a text. It is safe for
 // concurrent use.

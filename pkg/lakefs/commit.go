@@ -57,10 +57,8 @@ func (c *Client) Commit(ctx context.Context, repo txn.Repository, id txn.CommitI
 		commit, err = r.commit()
 		return err
 	})}
-	err := c.do(ctx, one, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetCommit(ctx, string(repo), string(id))
-	})
-	if err != nil {
+	request, err := apigen.NewGetCommitRequest(c.api, string(repo), string(id))
+	if err := c.do(ctx, request, err, one); err != nil {
 		return txn.Commit{}, err
 	}
 	if commit.ID != id {
@@ -118,7 +116,8 @@ func (c *Client) firstParents(ctx context.Context, repo txn.Repository, from, st
 			after := apigen.PaginationAfter(last)
 			params.After = &after
 		}
-		err := c.do(ctx, &call{operation: logCommits, want: http.StatusOK, decode: asPage(func(a listing[commitRecord]) error {
+		request, err := apigen.NewLogCommitsRequest(c.api, string(repo), string(from), params)
+		err = c.do(ctx, request, err, &call{operation: logCommits, want: http.StatusOK, decode: asPage(func(a listing[commitRecord]) error {
 			records, hasMore, err := a.page()
 			if err != nil {
 				return err
@@ -152,9 +151,7 @@ func (c *Client) firstParents(ctx context.Context, repo txn.Repository, from, st
 				last = page[len(page)-1].ID
 			}
 			return nil
-		})}, func(ctx context.Context) (*http.Response, error) {
-			return c.api.LogCommits(ctx, string(repo), string(from), params)
-		})
+		})})
 		if err != nil {
 			return nil, false, err
 		}
@@ -206,12 +203,11 @@ func (c *Client) commit(ctx context.Context, repo txn.Repository, branch txn.Bra
 		return txn.Commit{}, err
 	}
 	var commit txn.Commit
-	err := c.do(ctx, &call{operation: createCommit, want: http.StatusCreated, decode: asJSON(func(r commitRecord) (err error) {
+	request, err := apigen.NewCommitRequest(c.api, string(repo), string(branch), params, body)
+	err = c.do(ctx, request, err, &call{operation: createCommit, want: http.StatusCreated, decode: asJSON(func(r commitRecord) (err error) {
 		commit, err = r.commit()
 		return err
-	})}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.Commit(ctx, string(repo), string(branch), params, body)
-	})
+	})})
 	if err != nil {
 		return txn.Commit{}, err
 	}
@@ -235,18 +231,18 @@ func (c *Client) Merge(ctx context.Context, m txn.Merge) (txn.CommitID, error) {
 		Reference string `json:"reference"`
 	}
 	var merged txn.CommitID
-	err := c.do(ctx, &call{
+	request, err := apigen.NewMergeIntoBranchRequest(c.api, string(m.Repository), string(m.Source), string(m.Destination),
+		apigen.MergeIntoBranchJSONRequestBody{
+			SquashMerge: &yes, AllowEmpty: &yes, Message: &m.Message,
+			Metadata: &apigen.Merge_Metadata{AdditionalProperties: m.Metadata},
+		})
+	err = c.do(ctx, request, err, &call{
 		operation: mergeCommit, want: http.StatusOK,
 		subject: fmt.Sprintf("commit %s cannot be merged into %s", m.Source, m.Destination),
 		decode: asJSON(func(a answer) (err error) {
 			merged, err = txn.ParseCommitID(a.Reference)
 			return err
 		}),
-	}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.MergeIntoBranch(ctx, string(m.Repository), string(m.Source), string(m.Destination), apigen.MergeIntoBranchJSONRequestBody{
-			SquashMerge: &yes, AllowEmpty: &yes, Message: &m.Message,
-			Metadata: &apigen.Merge_Metadata{AdditionalProperties: m.Metadata},
-		})
 	})
 	if err != nil {
 		return "", err

@@ -22,13 +22,14 @@ func (c *Client) ReadOnly(ctx context.Context, repo txn.Repository) (bool, error
 		ReadOnly bool   `json:"read_only"`
 	}
 	readOnly := false
-	err := c.do(ctx, &call{operation: getRepository, want: http.StatusOK, decode: asJSON(func(a answer) error {
+	request, err := apigen.NewGetRepositoryRequest(c.api, string(repo))
+	err = c.do(ctx, request, err, &call{operation: getRepository, want: http.StatusOK, decode: asJSON(func(a answer) error {
 		if a.ID != string(repo) {
 			return errors.New("not the repository that was asked for")
 		}
 		readOnly = a.ReadOnly
 		return nil
-	})}, func(ctx context.Context) (*http.Response, error) { return c.api.GetRepository(ctx, string(repo)) })
+	})})
 	return readOnly, err
 }
 
@@ -40,8 +41,9 @@ func (c *Client) Uncommitted(ctx context.Context, repo txn.Repository, branch tx
 	type change struct {
 		Path string `json:"path"`
 	}
-	path := ""
-	err := c.do(ctx, &call{operation: diffBranch, want: http.StatusOK, decode: asPage(func(a listing[change]) error {
+	path, one := "", apigen.PaginationAmount(1)
+	request, err := apigen.NewDiffBranchRequest(c.api, string(repo), string(branch), &apigen.DiffBranchParams{Amount: &one})
+	err = c.do(ctx, request, err, &call{operation: diffBranch, want: http.StatusOK, decode: asPage(func(a listing[change]) error {
 		changes, _, err := a.page()
 		if err == nil && len(changes) > 0 {
 			if path = changes[0].Path; path == "" {
@@ -49,10 +51,7 @@ func (c *Client) Uncommitted(ctx context.Context, repo txn.Repository, branch tx
 			}
 		}
 		return err
-	})}, func(ctx context.Context) (*http.Response, error) {
-		one := apigen.PaginationAmount(1)
-		return c.api.DiffBranch(ctx, string(repo), string(branch), &apigen.DiffBranchParams{Amount: &one})
-	})
+	})})
 	return path, err
 }
 
@@ -101,7 +100,8 @@ func (c *Client) retention(ctx context.Context, repo txn.Repository, branch txn.
 		} `json:"branches"`
 	}
 	const day = 24 * time.Hour
-	err = c.do(ctx, &call{operation: getRetention, want: http.StatusOK, decode: asJSON(func(a answer) error {
+	request, err := apigen.NewGetGCRulesRequest(c.api, string(repo))
+	err = c.do(ctx, request, err, &call{operation: getRetention, want: http.StatusOK, decode: asJSON(func(a answer) error {
 		if a.Default == nil {
 			return errors.New("retention rules without a default")
 		}
@@ -113,6 +113,6 @@ func (c *Client) retention(ctx context.Context, repo txn.Repository, branch txn.
 			}
 		}
 		return nil
-	})}, func(ctx context.Context) (*http.Response, error) { return c.api.GetGCRules(ctx, string(repo)) })
+	})})
 	return onBranch, deleted, err
 }

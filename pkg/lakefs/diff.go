@@ -32,20 +32,19 @@ func (c *Client) Differ(ctx context.Context, repo txn.Repository, left, right tx
 	for {
 		var paths []string
 		var more bool
-		err := c.do(ctx, &call{operation: diffCommits, want: http.StatusOK, decode: asPage(func(a listing[change]) error {
+		params := &apigen.DiffRefsParams{Amount: &amount, Prefix: &begins, Type: &twoDot}
+		if last != "" {
+			after := apigen.PaginationAfter(last)
+			params.After = &after
+		}
+		request, err := apigen.NewDiffRefsRequest(c.api, string(repo), string(left), string(right), params)
+		err = c.do(ctx, request, err, &call{operation: diffCommits, want: http.StatusOK, decode: asPage(func(a listing[change]) error {
 			all, _, hasMore, err := entriesOf(a, last, string(prefix), func(one change) (string, string, error) {
 				return one.Path, one.Path, nil
 			})
 			paths, more = all, hasMore
 			return err
-		})}, func(ctx context.Context) (*http.Response, error) {
-			params := &apigen.DiffRefsParams{Amount: &amount, Prefix: &begins, Type: &twoDot}
-			if last != "" {
-				after := apigen.PaginationAfter(last)
-				params.After = &after
-			}
-			return c.api.DiffRefs(ctx, string(repo), string(left), string(right), params)
-		})
+		})})
 		if err != nil {
 			return false, err
 		}

@@ -27,11 +27,11 @@ const forbiddenHint = "the key lacks the permission, or a branch protection rule
 // failed is the one place where a *txn.ServerError is made.
 func (c *call) failed(status int, class, kind error, message, hint string, cause error) *txn.ServerError {
 	return &txn.ServerError{
-		Server: "lakeFS", Method: c.method, Path: cut(c.sender.redact.text(c.path)), Status: status,
+		Server: "lakeFS", Method: c.request.Method, Path: cut(c.client.redact.text(c.request.URL.Path)), Status: status,
 		Class: class, Kind: kind,
-		Message: cut(c.sender.redact.text(message)),
-		Hint:    c.sender.redact.text(hint),
-		Cause:   c.sender.redact.error(cause),
+		Message: cut(c.client.redact.text(message)),
+		Hint:    c.client.redact.text(hint),
+		Cause:   c.client.redact.error(cause),
 	}
 }
 
@@ -61,14 +61,14 @@ func (c *call) noAnswer(err error) *txn.ServerError {
 	case untrusted(err):
 		class, hint = txn.ErrRetryable, "check "+endpointVariable+" and the server's certificate"
 	case notConnected(err):
-		class, hint = txn.ErrRetryable, "is lakeFS up at "+c.sender.endpoint+"? see "+endpointVariable
+		class, hint = txn.ErrRetryable, "is lakeFS up at "+c.client.endpoint+"? see "+endpointVariable
 	}
 	if c.last != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		// The time ran out while the call was being repeated: what people need
 		// to know is why it had to be.
 		last := *c.last
-		last.Message = cut(last.Message + "; given up: " + c.sender.redact.text(cause.Error()))
-		last.Cause = c.sender.redact.error(cause)
+		last.Message = cut(last.Message + "; given up: " + c.client.redact.text(cause.Error()))
+		last.Cause = c.client.redact.error(cause)
 		return &last
 	}
 	return c.failed(0, class, nil, cause.Error(), hint, cause)
@@ -112,7 +112,7 @@ func (c *call) unreadable(response *http.Response, body []byte, why error) *txn.
 }
 
 func (c *call) notLakeFS() string {
-	return "is it lakeFS that answers at " + c.sender.endpoint + ", or a proxy? see " + endpointVariable
+	return "is it lakeFS that answers at " + c.client.endpoint + ", or a proxy? see " + endpointVariable
 }
 
 // answered classifies an answer that is not the success that was wanted.
@@ -161,7 +161,7 @@ func (c *call) answered(response *http.Response, body []byte) *txn.ServerError {
 		return c.failed(status, class, kind, message, hint, nil)
 	}
 	refused := c.failed(status, class, kind, hookFirst(message), hint, nil)
-	refused.Said = said(c.sender.redact.text(message))
+	refused.Said = said(c.client.redact.text(message))
 	return refused
 }
 

@@ -321,11 +321,11 @@ func TestBodiesAreBounded(t *testing.T) {
 						response.Body, response.ContentLength = endless, -1
 						return response, nil
 					}))
-					if client.sender.largest != largestAnswer {
-						t.Errorf("reads %d bytes", client.sender.largest)
+					if client.largest != largestAnswer {
+						t.Errorf("reads %d bytes", client.largest)
 					}
 					// The real bound takes long under the race detector.
-					client.sender.largest = 1 << 20
+					client.largest = 1 << 20
 					err := c.call(t.Context(), client)
 					wantDoubt(t, c.operation, err)
 					if endless.read > 1<<20+64<<10 || requests != 1 {

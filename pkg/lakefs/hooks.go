@@ -63,8 +63,8 @@ func (c *Client) actionRuns(ctx context.Context, repo txn.Repository, commit txn
 			return "", fmt.Errorf("asked for the action runs of commit %s, answered one of %q", of, r.Commit)
 		}
 		return r.ID, nil
-	}, func(ctx context.Context, after apigen.PaginationAfter, amount apigen.PaginationAmount) (*http.Response, error) {
-		return c.api.ListRepositoryRuns(ctx, string(repo), &apigen.ListRepositoryRunsParams{Commit: &of, After: &after, Amount: &amount})
+	}, func(after apigen.PaginationAfter, amount apigen.PaginationAmount) (*http.Request, error) {
+		return apigen.NewListRepositoryRunsRequest(c.api, string(repo), &apigen.ListRepositoryRunsParams{Commit: &of, After: &after, Amount: &amount})
 	})
 }
 
@@ -74,19 +74,20 @@ func (c *Client) hooksOf(ctx context.Context, repo txn.Repository, run string) (
 			return "", fmt.Errorf("a hook run without an id, an action, a hook or a status: %+v", r)
 		}
 		return r.ID, nil
-	}, func(ctx context.Context, after apigen.PaginationAfter, amount apigen.PaginationAmount) (*http.Response, error) {
-		return c.api.ListRunHooks(ctx, string(repo), run, &apigen.ListRunHooksParams{After: &after, Amount: &amount})
+	}, func(after apigen.PaginationAfter, amount apigen.PaginationAmount) (*http.Request, error) {
+		return apigen.NewListRunHooksRequest(c.api, string(repo), run, &apigen.ListRunHooksParams{After: &after, Amount: &amount})
 	})
 }
 
 // pages reads a listing to its end. name is an entry's place in the listing's
 // order, which only grows, and an error when the entry is not whole.
 func pages[T any](ctx context.Context, c *Client, op operation, name func(T) (string, error),
-	send func(context.Context, apigen.PaginationAfter, apigen.PaginationAmount) (*http.Response, error)) ([]T, error) {
+	build func(apigen.PaginationAfter, apigen.PaginationAmount) (*http.Request, error)) ([]T, error) {
 	var all []T
 	last := ""
 	for more := true; more; {
-		err := c.do(ctx, &call{operation: op, want: http.StatusOK, decode: asPage(func(a listing[T]) error {
+		request, err := build(apigen.PaginationAfter(last), pageSize)
+		err = c.do(ctx, request, err, &call{operation: op, want: http.StatusOK, decode: asPage(func(a listing[T]) error {
 			page, hasMore, err := a.page()
 			if err != nil {
 				return err
@@ -107,9 +108,7 @@ func pages[T any](ctx context.Context, c *Client, op operation, name func(T) (st
 			}
 			all, last, more = append(all, page...), latest, hasMore
 			return nil
-		})}, func(ctx context.Context) (*http.Response, error) {
-			return send(ctx, apigen.PaginationAfter(last), pageSize)
-		})
+		})})
 		if err != nil {
 			return nil, err
 		}

@@ -64,17 +64,16 @@ func (c *Client) startImport(ctx context.Context, repo txn.Repository, branch tx
 		ID string `json:"id"`
 	}
 	id := ""
-	err := c.do(ctx, &call{operation: startImport, want: http.StatusAccepted, decode: asJSON(func(a started) error {
+	request, err := apigen.NewImportStartRequest(c.api, string(repo), string(branch), apigen.ImportStartJSONRequestBody{
+		Paths:  []apigen.ImportLocation{{Path: string(source), Destination: string(destination), Type: "common_prefix"}},
+		Commit: apigen.CommitCreation{Message: message, Metadata: &apigen.CommitCreation_Metadata{AdditionalProperties: metadata}},
+	})
+	err = c.do(ctx, request, err, &call{operation: startImport, want: http.StatusAccepted, decode: asJSON(func(a started) error {
 		if id = a.ID; id == "" {
 			return errors.New("an import without an id")
 		}
 		return nil
-	})}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ImportStart(ctx, string(repo), string(branch), apigen.ImportStartJSONRequestBody{
-			Paths:  []apigen.ImportLocation{{Path: string(source), Destination: string(destination), Type: "common_prefix"}},
-			Commit: apigen.CommitCreation{Message: message, Metadata: &apigen.CommitCreation_Metadata{AdditionalProperties: metadata}},
-		})
-	})
+	})})
 	return id, err
 }
 
@@ -162,8 +161,6 @@ func (c *Client) importStatus(ctx context.Context, repo txn.Repository, branch t
 		now.commit = &made
 		return err
 	})}
-	err = c.do(ctx, one, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ImportStatus(ctx, string(repo), string(branch), &apigen.ImportStatusParams{Id: id})
-	})
-	return now, one, err
+	request, err := apigen.NewImportStatusRequest(c.api, string(repo), string(branch), &apigen.ImportStatusParams{Id: id})
+	return now, one, c.do(ctx, request, err, one)
 }

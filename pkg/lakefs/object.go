@@ -72,7 +72,10 @@ func (c *Client) objects(ctx context.Context, repo txn.Repository, ref txn.Commi
 		after      = apigen.PaginationAfter(last)
 		noMetadata = false
 	)
-	err = c.do(ctx, &call{operation: listObjects, want: http.StatusOK, decode: asPage(func(a listing[objectRecord]) error {
+	request, err := apigen.NewListObjectsRequest(c.api, string(repo), string(ref), &apigen.ListObjectsParams{
+		Amount: &amount, Prefix: &begins, After: &after, UserMetadata: &noMetadata,
+	})
+	err = c.do(ctx, request, err, &call{operation: listObjects, want: http.StatusOK, decode: asPage(func(a listing[objectRecord]) error {
 		objects, _, hasMore, err := entriesOf(a, last, string(prefix), func(record objectRecord) (txn.Object, string, error) {
 			object, err := record.object()
 			return object, object.Path, err
@@ -81,11 +84,7 @@ func (c *Client) objects(ctx context.Context, repo txn.Repository, ref txn.Commi
 			page, more = objects, hasMore
 		}
 		return err
-	})}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.ListObjects(ctx, string(repo), string(ref), &apigen.ListObjectsParams{
-			Amount: &amount, Prefix: &begins, After: &after, UserMetadata: &noMetadata,
-		})
-	})
+	})})
 	return page, more, err
 }
 
@@ -122,7 +121,8 @@ func (c *Client) MD5Known(ctx context.Context, repo txn.Repository, ref txn.Comm
 		Metadata map[string]string `json:"metadata"`
 	}
 	known := false
-	err := c.do(ctx, &call{operation: statObject, want: http.StatusOK, decode: asJSON(func(a answer) error {
+	request, err := apigen.NewStatObjectRequest(c.api, string(repo), string(ref), &apigen.StatObjectParams{Path: object.Path})
+	err = c.do(ctx, request, err, &call{operation: statObject, want: http.StatusOK, decode: asJSON(func(a answer) error {
 		now, err := a.object()
 		switch {
 		case err != nil:
@@ -132,9 +132,7 @@ func (c *Client) MD5Known(ctx context.Context, repo txn.Repository, ref txn.Comm
 		}
 		known = a.Metadata[MarkMD5] == object.Checksum || object.Size < leastPart && lakeFSAddress.MatchString(a.Address)
 		return nil
-	})}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.StatObject(ctx, string(repo), string(ref), &apigen.StatObjectParams{Path: object.Path})
-	})
+	})})
 	if err != nil {
 		return false, fmt.Errorf("look at %s: %w", object.Path, err)
 	}
@@ -149,10 +147,8 @@ func (c *Client) ReadObject(ctx context.Context, repo txn.Repository, ref txn.Co
 		return nil, err
 	}
 	one := &call{operation: getObject, want: http.StatusOK, stream: true}
-	err := c.do(ctx, one, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetObject(ctx, string(repo), string(ref), &apigen.GetObjectParams{Path: path})
-	})
-	if err != nil {
+	request, err := apigen.NewGetObjectRequest(c.api, string(repo), string(ref), &apigen.GetObjectParams{Path: path})
+	if err := c.do(ctx, request, err, one); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return &answerReader{ReadCloser: one.body, call: one}, nil
@@ -175,9 +171,10 @@ func (c *Client) Upload(ctx context.Context, repo txn.Repository, branch txn.Bra
 		body.form = newForm()
 		contentType = body.form.contentType
 	}
-	err := c.do(ctx, &call{operation: uploadObject, want: http.StatusCreated, content: body, decode: uploaded(path, &object)}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.UploadObjectWithBody(ctx, string(repo), string(branch),
-			&apigen.UploadObjectParams{Path: path}, contentType, nil)
+	request, err := apigen.NewUploadObjectRequestWithBody(c.api, string(repo), string(branch),
+		&apigen.UploadObjectParams{Path: path}, contentType, nil)
+	err = c.do(ctx, request, err, &call{
+		operation: uploadObject, want: http.StatusCreated, content: body, decode: uploaded(path, &object),
 	})
 	if err != nil {
 		return txn.Object{}, fmt.Errorf("upload %s: %w", path, err)
@@ -238,11 +235,9 @@ func (c *Client) DeleteObjects(ctx context.Context, repo txn.Repository, branch 
 			failures = *a.Errors
 			return nil
 		})}
-		err := c.do(ctx, one, func(ctx context.Context) (*http.Response, error) {
-			return c.api.DeleteObjects(ctx, string(repo), string(branch), &apigen.DeleteObjectsParams{},
-				apigen.DeleteObjectsJSONRequestBody{Paths: chunk})
-		})
-		if err != nil {
+		request, err := apigen.NewDeleteObjectsRequest(c.api, string(repo), string(branch), &apigen.DeleteObjectsParams{},
+			apigen.DeleteObjectsJSONRequestBody{Paths: chunk})
+		if err := c.do(ctx, request, err, one); err != nil {
 			return fmt.Errorf("delete %d objects: %w", len(chunk), err)
 		}
 		if len(failures) > 0 {

@@ -1,8 +1,8 @@
 package lakefs
 
-// operation names a call. It travels in the request's context, so that the
-// retry policy can ask what a request is for instead of guessing from its
-// method: lakeFS has harmless POSTs and one that publishes.
+// operation names a call, so that the retry policy need not guess from a
+// request's method what it is for: lakeFS has harmless POSTs and one that
+// publishes.
 type operation string
 
 const (

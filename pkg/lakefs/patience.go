@@ -24,7 +24,11 @@ var errSilent = fmt.Errorf("no sign of life for %s", patience)
 
 // patient is a transport that gives up on a silent server, unless the request has a
 // deadline.
-type patient struct{ http.RoundTripper }
+type patient struct {
+	http.RoundTripper
+	// streams says that the body of a 200 is handed on as it comes.
+	streams bool
+}
 
 // RoundTrip is that of the transport below. An answer's body has to be closed.
 func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -41,9 +45,8 @@ func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, w.end(err)
 	}
-	one := callOf(ctx)
 	// A refusal is a small answer, also where the object would be streamed.
-	streamed := one != nil && one.stream && response.StatusCode == one.want
+	streamed := p.streams && response.StatusCode == http.StatusOK
 	if streamed {
 		w.timer.Stop()
 	} else {

@@ -41,53 +41,50 @@ func (c *Client) Permitted(ctx context.Context, p txn.Permission) error {
 		return err
 	}
 	hidden, one, path := true, apigen.PaginationAmount(1), p.Path
-	send := map[string]func(context.Context) (*http.Response, error){
-		"fs:ReadCommit": func(ctx context.Context) (*http.Response, error) { return c.api.GetCommit(ctx, repo, ref) },
-		"fs:ReadBranch": func(ctx context.Context) (*http.Response, error) { return c.api.GetBranch(ctx, repo, branch) },
-		"fs:DeleteBranch": func(ctx context.Context) (*http.Response, error) {
-			return c.api.DeleteBranch(ctx, repo, nobody, &apigen.DeleteBranchParams{})
-		},
-		"fs:ListRepositories": func(ctx context.Context) (*http.Response, error) {
-			return c.api.ListRepositories(ctx, &apigen.ListRepositoriesParams{Amount: &one})
-		},
-		"fs:ListBranches": func(ctx context.Context) (*http.Response, error) {
-			return c.api.ListBranches(ctx, repo, &apigen.ListBranchesParams{Amount: &one})
-		},
-		"fs:ListObjects": func(ctx context.Context) (*http.Response, error) {
-			return c.api.ListObjects(ctx, repo, ref, &apigen.ListObjectsParams{Amount: &one})
-		},
-		"fs:ReadObject": func(ctx context.Context) (*http.Response, error) {
-			return c.api.GetObject(ctx, repo, ref, &apigen.GetObjectParams{Path: path})
-		},
-		"ci:ReadAction": func(ctx context.Context) (*http.Response, error) {
-			return c.api.ListRepositoryRuns(ctx, repo, &apigen.ListRepositoryRunsParams{Commit: &ref, Amount: &one})
-		},
-		"fs:CreateBranch": func(ctx context.Context) (*http.Response, error) {
-			return c.api.CreateBranch(ctx, repo, apigen.CreateBranchJSONRequestBody{Name: nobody, Source: nowhere, Hidden: &hidden})
-		},
-		"fs:WriteObject": func(ctx context.Context) (*http.Response, error) {
-			return c.api.UploadObjectWithBody(ctx, repo, nobody, &apigen.UploadObjectParams{Path: path}, "application/octet-stream", strings.NewReader("x"))
-		},
-		"fs:DeleteObject": func(ctx context.Context) (*http.Response, error) {
-			return c.api.DeleteObjects(ctx, repo, nobody, &apigen.DeleteObjectsParams{}, apigen.DeleteObjectsJSONRequestBody{Paths: []string{path}})
-		},
-		"fs:CreateCommit": func(ctx context.Context) (*http.Response, error) {
-			if branch == nobody {
-				return c.api.Commit(ctx, repo, nobody, &apigen.CommitParams{}, apigen.CommitJSONRequestBody{Message: "asked for by doctor"})
-			}
-			return c.api.MergeIntoBranch(ctx, repo, nowhere, branch, apigen.MergeIntoBranchJSONRequestBody{})
-		},
-		"fs:ImportFromStorage": func(ctx context.Context) (*http.Response, error) {
-			return c.api.ImportStart(ctx, repo, nobody, apigen.ImportStartJSONRequestBody{
-				Commit: apigen.CommitCreation{Message: "asked for by doctor"},
-				Paths:  []apigen.ImportLocation{{Type: "common_prefix", Path: p.Storage, Destination: path}},
-			})
-		},
-	}[p.Action]
-	if send == nil {
+	var request *http.Request
+	var err error
+	switch p.Action {
+	case "fs:ReadCommit":
+		request, err = apigen.NewGetCommitRequest(c.api, repo, ref)
+	case "fs:ReadBranch":
+		request, err = apigen.NewGetBranchRequest(c.api, repo, branch)
+	case "fs:DeleteBranch":
+		request, err = apigen.NewDeleteBranchRequest(c.api, repo, nobody, &apigen.DeleteBranchParams{})
+	case "fs:ListRepositories":
+		request, err = apigen.NewListRepositoriesRequest(c.api, &apigen.ListRepositoriesParams{Amount: &one})
+	case "fs:ListBranches":
+		request, err = apigen.NewListBranchesRequest(c.api, repo, &apigen.ListBranchesParams{Amount: &one})
+	case "fs:ListObjects":
+		request, err = apigen.NewListObjectsRequest(c.api, repo, ref, &apigen.ListObjectsParams{Amount: &one})
+	case "fs:ReadObject":
+		request, err = apigen.NewGetObjectRequest(c.api, repo, ref, &apigen.GetObjectParams{Path: path})
+	case "ci:ReadAction":
+		request, err = apigen.NewListRepositoryRunsRequest(c.api, repo, &apigen.ListRepositoryRunsParams{Commit: &ref, Amount: &one})
+	case "fs:CreateBranch":
+		request, err = apigen.NewCreateBranchRequest(c.api, repo,
+			apigen.CreateBranchJSONRequestBody{Name: nobody, Source: nowhere, Hidden: &hidden})
+	case "fs:WriteObject":
+		request, err = apigen.NewUploadObjectRequestWithBody(c.api, repo, nobody,
+			&apigen.UploadObjectParams{Path: path}, octets, strings.NewReader("x"))
+	case "fs:DeleteObject":
+		request, err = apigen.NewDeleteObjectsRequest(c.api, repo, nobody,
+			&apigen.DeleteObjectsParams{}, apigen.DeleteObjectsJSONRequestBody{Paths: []string{path}})
+	case "fs:CreateCommit":
+		if branch == nobody {
+			request, err = apigen.NewCommitRequest(c.api, repo, nobody,
+				&apigen.CommitParams{}, apigen.CommitJSONRequestBody{Message: "asked for by doctor"})
+		} else {
+			request, err = apigen.NewMergeIntoBranchRequest(c.api, repo, nowhere, branch, apigen.MergeIntoBranchJSONRequestBody{})
+		}
+	case "fs:ImportFromStorage":
+		request, err = apigen.NewImportStartRequest(c.api, repo, nobody, apigen.ImportStartJSONRequestBody{
+			Commit: apigen.CommitCreation{Message: "asked for by doctor"},
+			Paths:  []apigen.ImportLocation{{Type: "common_prefix", Path: p.Storage, Destination: path}},
+		})
+	default:
 		return fmt.Errorf("nothing asks lakeFS for %s", p.Action)
 	}
-	err := c.do(ctx, &call{operation: askPermission, want: http.StatusOK}, send)
+	err = c.do(ctx, request, err, &call{operation: askPermission, want: http.StatusOK})
 	var answer *txn.ServerError
 	switch {
 	case !errors.As(err, &answer):

@@ -65,13 +65,9 @@ func NewPresigned(client Settling, transport http.RoundTripper, changed func(dir
 	}
 	return &Presigned{
 		Settling: client,
-		store: &http.Client{
-			Transport: patient{transport},
-			// A redirect leads where lakeFS did not send us.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		changed: changed,
-		asking:  make(chan struct{}, 1),
+		store:    httpClient(transport, false),
+		changed:  changed,
+		asking:   make(chan struct{}, 1),
 	}
 }
 
@@ -178,13 +174,14 @@ func (c *Client) storage(ctx context.Context) (s3, preSign bool, err error) {
 			PreSign bool   `json:"pre_sign_support"`
 		} `json:"storage_config"`
 	}
-	err = c.do(ctx, &call{operation: getConfig, want: http.StatusOK, decode: asJSON(func(a answer) error {
+	request, err := apigen.NewGetConfigRequest(c.api)
+	err = c.do(ctx, request, err, &call{operation: getConfig, want: http.StatusOK, decode: asJSON(func(a answer) error {
 		if a.Storage == nil {
 			return errors.New("a configuration without storage")
 		}
 		s3, preSign = a.Storage.Type == "s3", a.Storage.PreSign
 		return nil
-	})}, func(ctx context.Context) (*http.Response, error) { return c.api.GetConfig(ctx) })
+	})})
 	return s3, preSign, err
 }
 
@@ -247,7 +244,9 @@ func (c *Client) address(ctx context.Context, repo txn.Repository, branch txn.Br
 	}
 	var at address
 	presign := true
-	err := c.do(ctx, &call{operation: signAddress, want: http.StatusOK, decode: asJSON(func(a answer) error {
+	request, err := apigen.NewGetPhysicalAddressRequest(c.api, string(repo), string(branch),
+		&apigen.GetPhysicalAddressParams{Path: path, Presign: &presign})
+	err = c.do(ctx, request, err, &call{operation: signAddress, want: http.StatusOK, decode: asJSON(func(a answer) error {
 		at = address{physical: a.Physical}
 		if a.Physical == "" {
 			return errors.New("no address")
@@ -262,9 +261,7 @@ func (c *Client) address(ctx context.Context, repo txn.Repository, branch txn.Br
 		}
 		at.url = parsed
 		return nil
-	})}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetPhysicalAddress(ctx, string(repo), string(branch), &apigen.GetPhysicalAddressParams{Path: path, Presign: &presign})
-	})
+	})})
 	if err == nil && at.url == nil {
 		err = &unusable{"lakeFS signs no URL although it says that it does"}
 	}
@@ -275,13 +272,13 @@ func (c *Client) address(ctx context.Context, repo txn.Repository, branch txn.Br
 func (c *Client) link(ctx context.Context, repo txn.Repository, branch txn.Branch, path string, at address, sum string, size int64, mark map[string]string) (txn.Object, error) {
 	var object txn.Object
 	contentType := octets
-	err := c.do(ctx, &call{operation: linkAddress, want: http.StatusOK, decode: uploaded(path, &object)}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.LinkPhysicalAddress(ctx, string(repo), string(branch), &apigen.LinkPhysicalAddressParams{Path: path}, apigen.LinkPhysicalAddressJSONRequestBody{
+	request, err := apigen.NewLinkPhysicalAddressRequest(c.api, string(repo), string(branch),
+		&apigen.LinkPhysicalAddressParams{Path: path}, apigen.LinkPhysicalAddressJSONRequestBody{
 			Checksum: sum, SizeBytes: size, ContentType: &contentType,
 			Staging:      apigen.StagingLocation{PhysicalAddress: &at.physical},
 			UserMetadata: &apigen.StagingMetadata_UserMetadata{AdditionalProperties: mark},
 		})
-	})
+	err = c.do(ctx, request, err, &call{operation: linkAddress, want: http.StatusOK, decode: uploaded(path, &object)})
 	return object, err
 }
 

@@ -73,7 +73,7 @@ func (c *Client) protection(ctx context.Context, repo txn.Repository) (patterns 
 	type rule struct {
 		Pattern string `json:"pattern"`
 	}
-	err = c.do(ctx, &call{operation: getProtection, want: http.StatusOK, decode: asJSON(func(rules *[]rule) error {
+	one := &call{operation: getProtection, want: http.StatusOK, decode: asJSON(func(rules *[]rule) error {
 		if rules == nil {
 			return errors.New("no list of rules")
 		}
@@ -85,13 +85,10 @@ func (c *Client) protection(ctx context.Context, repo txn.Repository) (patterns 
 			patterns = append(patterns, r.Pattern)
 		}
 		return nil
-	})}, func(ctx context.Context) (*http.Response, error) {
-		response, err := c.api.GetBranchProtectionRules(ctx, string(repo))
-		if response != nil {
-			version = response.Header.Get("ETag")
-		}
-		return response, err
-	})
+	})}
+	request, err := apigen.NewGetBranchProtectionRulesRequest(c.api, string(repo))
+	err = c.do(ctx, request, err, one)
+	version = one.header.Get("ETag")
 	if err == nil && version == "" && len(patterns) > 0 {
 		// Without it a rule that somebody adds meanwhile would be lost.
 		return nil, "", fmt.Errorf("the branch protection rules of %s came without their version (ETag): %w", repo, txn.ErrRetryable)
@@ -110,7 +107,6 @@ func (c *Client) setProtection(ctx context.Context, repo txn.Repository, pattern
 	for _, pattern := range patterns {
 		rules = append(rules, apigen.BranchProtectionRule{Pattern: pattern})
 	}
-	return c.do(ctx, &call{operation: setProtection, want: http.StatusNoContent}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.SetBranchProtectionRules(ctx, string(repo), params, rules)
-	})
+	request, err := apigen.NewSetBranchProtectionRulesRequest(c.api, string(repo), params, rules)
+	return c.do(ctx, request, err, &call{operation: setProtection, want: http.StatusNoContent})
 }

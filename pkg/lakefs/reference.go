@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"regexp"
 
+	"github.com/treeverse/lakefs/pkg/api/apigen"
+
 	"perago/pkg/txn"
 )
 
@@ -24,11 +26,10 @@ func (c *Client) Resolve(ctx context.Context, repo txn.Repository, ref string) (
 		return "", fmt.Errorf("%q is not a reference of lakeFS (a branch, a tag or a commit id): %w", ref, txn.ErrRefused)
 	}
 	var commit txn.Commit
-	err := c.do(ctx, &call{operation: getCommit, want: http.StatusOK, decode: asJSON(func(r commitRecord) (err error) {
+	request, err := apigen.NewGetCommitRequest(c.api, string(repo), ref)
+	err = c.do(ctx, request, err, &call{operation: getCommit, want: http.StatusOK, decode: asJSON(func(r commitRecord) (err error) {
 		commit, err = r.commit()
 		return err
-	})}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.GetCommit(ctx, string(repo), ref)
-	})
+	})})
 	return commit.ID, err
 }

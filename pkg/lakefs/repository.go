@@ -19,12 +19,13 @@ func (c *Client) Ping(ctx context.Context) error {
 			ID string `json:"id"`
 		} `json:"user"`
 	}
-	return c.do(ctx, &call{operation: ping, want: http.StatusOK, decode: asJSON(func(a answer) error {
+	request, err := apigen.NewGetCurrentUserRequest(c.api)
+	return c.do(ctx, request, err, &call{operation: ping, want: http.StatusOK, decode: asJSON(func(a answer) error {
 		if a.User.ID == "" {
 			return fmt.Errorf("the answer names no user")
 		}
 		return nil
-	})}, func(ctx context.Context) (*http.Response, error) { return c.api.GetCurrentUser(ctx) })
+	})})
 }
 
 // Repositories are the names of all repositories that the key may see, in order.
@@ -33,10 +34,12 @@ func (c *Client) Repositories(ctx context.Context) ([]txn.Repository, error) {
 		ID string `json:"id"`
 	}
 	var all []txn.Repository
-	last := ""
+	last, amount := "", apigen.PaginationAmount(pageSize)
 	for more := true; more; {
 		var page []txn.Repository
-		err := c.do(ctx, &call{operation: listRepositories, want: http.StatusOK, decode: asPage(func(a listing[entry]) error {
+		after := apigen.PaginationAfter(last)
+		request, err := apigen.NewListRepositoriesRequest(c.api, &apigen.ListRepositoriesParams{After: &after, Amount: &amount})
+		err = c.do(ctx, request, err, &call{operation: listRepositories, want: http.StatusOK, decode: asPage(func(a listing[entry]) error {
 			names, latest, hasMore, err := entriesOf(a, last, "", func(one entry) (txn.Repository, string, error) {
 				return txn.Repository(one.ID), one.ID, nil
 			})
@@ -44,10 +47,7 @@ func (c *Client) Repositories(ctx context.Context) ([]txn.Repository, error) {
 				page, last, more = names, latest, hasMore
 			}
 			return err
-		})}, func(ctx context.Context) (*http.Response, error) {
-			amount, after := apigen.PaginationAmount(pageSize), apigen.PaginationAfter(last)
-			return c.api.ListRepositories(ctx, &apigen.ListRepositoriesParams{After: &after, Amount: &amount})
-		})
+		})})
 		if err != nil {
 			return nil, err
 		}
@@ -71,14 +71,13 @@ func (c *Client) CreateRepository(ctx context.Context, repo txn.Repository, stor
 	type answer struct {
 		ID string `json:"id"`
 	}
-	return c.do(ctx, &call{operation: createRepository, want: http.StatusCreated, decode: asJSON(func(a answer) error {
+	request, err := apigen.NewCreateRepositoryRequest(c.api, &apigen.CreateRepositoryParams{}, apigen.CreateRepositoryJSONRequestBody{
+		Name: string(repo), StorageNamespace: storageNamespace, DefaultBranch: &branch,
+	})
+	return c.do(ctx, request, err, &call{operation: createRepository, want: http.StatusCreated, decode: asJSON(func(a answer) error {
 		if a.ID != string(repo) {
 			return fmt.Errorf("asked for repository %s, answered %q", repo, a.ID)
 		}
 		return nil
-	})}, func(ctx context.Context) (*http.Response, error) {
-		return c.api.CreateRepository(ctx, &apigen.CreateRepositoryParams{}, apigen.CreateRepositoryJSONRequestBody{
-			Name: string(repo), StorageNamespace: storageNamespace, DefaultBranch: &branch,
-		})
-	})
+	})})
 }

@@ -26,24 +26,36 @@ const (
 	longestRetryAfter = 30 * time.Second
 )
 
-func newRepeater(client *http.Client) *retryablehttp.Client {
-	return &retryablehttp.Client{
+// again sends a call until it has its answer, or a repeat would be of no use.
+func (c *call) again(client *http.Client, request *http.Request) (*http.Response, error) {
+	repeater := &retryablehttp.Client{
 		HTTPClient:   client,
 		RetryWaitMin: firstWait,
 		RetryWaitMax: longestWait,
-		RetryMax:     mostRepeats,
-		CheckRetry:   mayRepeat,
+		RetryMax:     c.client.repeats,
+		CheckRetry:   c.mayRepeat,
 		Backoff:      backoff,
 		// The last answer is ours to read and classify.
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
+	again, err := retryablehttp.FromRequest(request)
+	if err == nil && c.content != nil {
+		if err = c.content.prepare(); err == nil && c.content.Size > 0 {
+			err = again.SetBody(retryablehttp.ReaderFunc(c.content.reader))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Inside the loop, so that an answer cut in its body is asked for again.
+	again.SetResponseHandler(c.accept)
+	return repeater.Do(again)
 }
 
 // mayRepeat is the policy. It refuses everything whose operation is not named
 // in it, an operation that is not known at all included.
-func mayRepeat(ctx context.Context, response *http.Response, err error) (bool, error) {
-	c := callOf(ctx)
-	if c == nil || !repeated[c.operation] || ctx.Err() != nil {
+func (c *call) mayRepeat(ctx context.Context, response *http.Response, err error) (bool, error) {
+	if !repeated[c.operation] || ctx.Err() != nil {
 		return false, nil
 	}
 	if err != nil {

@@ -26,15 +26,12 @@ import (
 func TestPolicyRefusesWhatItDoesNotName(t *testing.T) {
 	t.Parallel()
 	ask := func(op operation) bool {
-		ctx := t.Context()
-		if op != "" {
-			ctx = context.WithValue(ctx, callKey{}, &call{operation: op, sender: &sender{}})
-		}
-		again, err := mayRepeat(ctx, nil, errors.New("cut"))
+		one := &call{operation: op, client: &Client{}, request: httptest.NewRequest(http.MethodGet, "/", nil)}
+		again, err := one.mayRepeat(t.Context(), nil, errors.New("cut"))
 		if err != nil {
 			t.Errorf("%q: %v", op, err)
 		}
-		after, _ := mayRepeat(ctx, reply(503, ""), nil)
+		after, _ := one.mayRepeat(t.Context(), reply(503, ""), nil)
 		if again != after {
 			t.Errorf("%q: %v after an error, %v after a 503", op, again, after)
 		}
