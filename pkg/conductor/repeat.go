@@ -14,12 +14,6 @@ import (
 // lasts.
 type Repeating struct{ *Client }
 
-// The pauses between the reads: the first, and the last, which it doubles up to.
-const (
-	repeatFirst = 200 * time.Millisecond
-	repeatLast  = 1600 * time.Millisecond
-)
-
 // readTime is how long one of these reads may take where the caller has no deadline:
 // such callers have all the time that their lease has, and that goes on while
 // Conductor answers heartbeats. A caller's deadline is the only limit where there is
@@ -38,17 +32,17 @@ func (r Repeating) Workflow(ctx context.Context, id txn.WorkflowID) (txn.Workflo
 
 func repeat[T any](ctx context.Context, read func(context.Context) (T, error)) (T, error) {
 	_, own := ctx.Deadline()
-	for pause := repeatFirst; ; pause *= 2 {
+	for pauses := txn.Pauses(); ; pauses = pauses[1:] {
 		one, cancel := ctx, context.CancelFunc(func() {})
 		if !own {
 			one, cancel = context.WithTimeout(ctx, readTime)
 		}
 		value, err := read(one)
 		cancel()
-		if !errors.Is(err, txn.ErrRetryable) || pause > repeatLast {
+		if !errors.Is(err, txn.ErrRetryable) || len(pauses) == 0 {
 			return value, err
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(pauses[0])
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

@@ -33,10 +33,6 @@ type Unpublished struct {
 	Workflow txn.WorkflowID
 }
 
-// settlePauses stand between the reads that settle an unknown outcome, as they do
-// for a publication.
-var settlePauses = []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond}
-
 // settleHistory bounds how far down a publication is looked for. A branch that was
 // published further down than this and is still there is listed as unpublished.
 const settleHistory = 16 * txn.HistoryLimit
@@ -49,7 +45,7 @@ const settleHistory = 16 * txn.HistoryLimit
 // Errors: *FaultError when the fence does not hold; any other when the slot was
 // not taken, or when that is not known. An error of the listing afterwards says
 // that the branch is settled.
-func (t Target) Settle(ctx context.Context) (Settlement, error) { return t.settle(ctx, settlePauses) }
+func (t Target) Settle(ctx context.Context) (Settlement, error) { return t.settle(ctx, txn.Pauses()) }
 
 func (t Target) settle(ctx context.Context, pauses []time.Duration) (Settlement, error) {
 	state, err := t.State(ctx)

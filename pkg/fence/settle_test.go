@@ -250,8 +250,8 @@ func (s *suite) settleNoFence() {
 	}
 }
 
-// fast is as many reads as settlePauses makes.
-var fast = make([]time.Duration, len(settlePauses))
+// fast is as many reads as txn.Pauses makes.
+var fast = make([]time.Duration, len(txn.Pauses()))
 
 func (s *suite) settleUnknown() {
 	repo, head := s.fenced()

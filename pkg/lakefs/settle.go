@@ -16,13 +16,8 @@ import (
 // into a target branch is the publisher's to settle.
 type Settling struct{ *Client }
 
-// The pauses between the reads: the first, and the last, which it doubles up to.
-const (
-	settleFirst = 200 * time.Millisecond
-	settleLast  = 1600 * time.Millisecond
-	// mostCommits is above how often a commit is sent, with these pauses between.
-	mostCommits = 8
-)
+// mostCommits is above how often a commit is sent, with txn.Pauses between.
+const mostCommits = 8
 
 // CreateBranch is Client.CreateBranch, settled: a branch that is there and stands
 // at source was created. After the last read txn.ErrUnknownOutcome says that it
@@ -43,14 +38,14 @@ func (s Settling) settleBranch(ctx context.Context, repo txn.Repository, name tx
 	if !errors.Is(unknown, txn.ErrUnknownOutcome) || !txn.HoldsExecution(name) {
 		return unknown
 	}
-	for pause := settleFirst; ; pause *= 2 {
+	for pauses := txn.Pauses(); ; pauses = pauses[1:] {
 		switch head, err := s.Head(ctx, repo, name); {
 		case err == nil && head == source:
 			return nil
 		case err == nil:
 			return fmt.Errorf("branch %s stands at %s and not at %s, so it is not the one that was asked for: %w", name, head, source, txn.ErrExists)
 		}
-		if pause > settleLast || !wait(ctx, pause) {
+		if len(pauses) == 0 || !wait(ctx, pauses[0]) {
 			return unknown
 		}
 	}
@@ -91,11 +86,11 @@ func (s Settling) settle(ctx context.Context, repo txn.Repository, branch txn.Br
 	if !errors.Is(err, txn.ErrUnknownOutcome) {
 		return commit, err
 	}
-	for pause := settleFirst; ; pause *= 2 {
+	for pauses := txn.Pauses(); ; pauses = pauses[1:] {
 		if found, ok := s.landed(ctx, repo, branch, want); ok {
 			return found, nil
 		}
-		if pause > settleLast || !wait(ctx, pause) {
+		if len(pauses) == 0 || !wait(ctx, pauses[0]) {
 			return txn.Commit{}, err
 		}
 		if found, ok := s.landed(ctx, repo, branch, want); ok {

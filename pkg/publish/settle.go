@@ -8,13 +8,6 @@ import (
 	"perago/pkg/txn"
 )
 
-// The pauses between the reads that settle an unknown outcome: the first, and
-// the last, which it doubles up to.
-const (
-	settleFirst = 200 * time.Millisecond
-	settleLast  = 1600 * time.Millisecond
-)
-
 // settle finds out what became of a merge whose answer does not say: by the same
 // table as before, read again, and never by sending it again. When the branch
 // does not show it after the last pause, and the hard fence is not known to keep
@@ -28,7 +21,7 @@ func (e *execution) settle(ctx context.Context, decision txn.PublishDecision, re
 		return e.failed(decision, err), false, err
 	}
 	why := ""
-	for pause := settleFirst; ; pause *= 2 {
+	for pauses := txn.Pauses(); ; pauses = pauses[1:] {
 		now, err := e.decide(ctx, false)
 		var (
 			raced  *txn.PublishRacedError
@@ -61,10 +54,10 @@ func (e *execution) settle(ctx context.Context, decision txn.PublishDecision, re
 		default:
 			why = "the branch moved on, and without the hard fence it may still land"
 		}
-		if pause > settleLast {
+		if len(pauses) == 0 {
 			return doubt(why)
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(pauses[0])
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

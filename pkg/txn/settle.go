@@ -1,5 +1,13 @@
 package txn
 
+import "time"
+
+// Pauses returns the pauses between the reads that make up for a lost answer. The
+// first read comes at once, so there is one read more than there are pauses.
+func Pauses() []time.Duration {
+	return []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 1600 * time.Millisecond}
+}
+
 // settleWorkflow stands where a confirm commit has its workflow. No workflow of
 // Conductor has this id, so the commit is foreign to every step.
 const settleWorkflow = "settle"
