@@ -2,12 +2,17 @@ package lakefs
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"perago/pkg/credential"
@@ -314,3 +319,63 @@ func TestCommitTreeNeedsATree(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// A redirect is not followed, whatever is asked for: the key, or an object's
+// bytes, would go to another host.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, c := range calls {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var hosts []string
+				err := c.call(t.Context(), testClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					hosts = append(hosts, r.URL.Host)
+					return reply(status, "", "Location", "http://elsewhere.test/"+r.URL.Path), nil
+				})))
+				if err == nil || !slices.Equal(hosts, []string{"lakefs.test"}) {
+					t.Errorf("%s, %d: %v, asked %q", c.operation, status, err, hosts)
+				}
+			})
+		}
+	}
+}
+
+// The body of a merge is always whole: lakeFS takes what is left out for a merge
+// that is not squashed, without metadata.
+func TestMergeSaysEverything(t *testing.T) {
+	t.Parallel()
+	for name, merge := range map[string]txn.Merge{
+		"with metadata":    {Message: "m", Metadata: map[string]string{"k": "v", "empty": ""}},
+		"with none":        {Message: "m"},
+		"without anything": {},
+	} {
+		var sent []map[string]any
+		client := testClient(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			var fields map[string]any
+			if err := json.Unmarshal(body, &fields); err != nil || r.ContentLength != int64(len(body)) || r.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("%s: %q, of length %d, %s: %v", name, body, r.ContentLength, r.Header.Get("Content-Type"), err)
+			}
+			sent = append(sent, fields)
+			return reply(200, `{"reference":"`+string(id("c"))+`"}`), nil
+		}))
+		merge.Repository, merge.Source, merge.Destination = repo, id("a"), main
+		if _, err := client.Merge(t.Context(), merge); err != nil {
+			t.Error(err)
+		}
+		metadata := map[string]any{}
+		for key, value := range merge.Metadata {
+			metadata[key] = value
+		}
+		want := []map[string]any{{"squash_merge": true, "allow_empty": true, "message": merge.Message, "metadata": metadata}}
+		if diff := cmp.Diff(want, sent); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -6,7 +6,7 @@
 //
 // # Errors
 //
-// One place (failure.go) turns an answer, or its absence, into a
+// One place (errors.go) turns an answer, or its absence, into a
 // *txn.ServerError with one of three classes. Callers ask errors.Is:
 //
 //   - txn.ErrRefused: lakeFS itself said no and did nothing. A refusal is
@@ -21,7 +21,7 @@
 //
 // # Repeats
 //
-// The client repeats by itself only the operations that the policy in retry.go
+// The client repeats by itself only the operations that the policy in operation.go
 // names. For the others exactly one HTTP request leaves the process, whatever
 // happens: no retry, no redirect, no replay by net/http.
 //
