@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"perago/pkg/credential"
 	"perago/pkg/txn"
 )
@@ -33,17 +35,12 @@ type tokens struct {
 	// refused is set when the server refuses a token; the next one is asked with
 	// what the key's files hold then.
 	refused bool
-	flight  *tokenFlight
+	// flight is the request for a token that is under way. It begins under the
+	// mutex, and ends under it.
+	flight singleflight.Group
 	// shown are the keys and tokens that were sent, each in all its forms, for
 	// redaction: a server may echo what it refuses.
 	shown [][]string
-}
-
-// tokenFlight is one request for a token and what came of it.
-type tokenFlight struct {
-	done  chan struct{}
-	token string
-	err   error
 }
 
 // newTokens is nil for a server without authentication.
@@ -62,17 +59,13 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 		defer t.mutex.Unlock()
 		return t.current, nil
 	}
-	flight := t.flight
-	if flight == nil {
-		flight = &tokenFlight{done: make(chan struct{})}
-		t.flight = flight
-		// Detached from this caller, whose end must not fail the others.
-		go t.fly(context.WithoutCancel(ctx), flight)
-	}
+	// Detached from this caller, whose end must not fail the others.
+	flight := t.flight.DoChan("", func() (any, error) { return t.fly(context.WithoutCancel(ctx)) })
 	t.mutex.Unlock()
 	select {
-	case <-flight.done:
-		return flight.token, flight.err
+	case landed := <-flight:
+		token, _ := landed.Val.(string)
+		return token, landed.Err
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
@@ -103,15 +96,15 @@ func (t *tokens) redact(text string) string {
 	return text
 }
 
-func (t *tokens) fly(ctx context.Context, flight *tokenFlight) {
+func (t *tokens) fly(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
-	flight.token, flight.err = t.ask(ctx)
+	token, err := t.ask(ctx)
 	t.mutex.Lock()
-	t.flight = nil
-	t.current = flight.token
-	t.mutex.Unlock()
-	close(flight.done)
+	defer t.mutex.Unlock()
+	t.current = token
+	t.flight.Forget("")
+	return token, err
 }
 
 // ask gets a token. The key's files are read again when a token was refused, and

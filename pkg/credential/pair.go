@@ -1,9 +1,12 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // Shown is a key id and its secret at one moment, as a server is shown them.
@@ -21,13 +24,9 @@ type Pair struct {
 
 	mutex   sync.Mutex
 	current Shown
-	flight  *flight
-}
-
-// flight is one reading of the files and what came of it.
-type flight struct {
-	done chan struct{}
-	err  error
+	// reading is the reading of the files that is under way. It begins under the
+	// mutex, and ends under it.
+	reading singleflight.Group
 }
 
 // NewPair begins with these values. renewed is told of each pair that is taken up
@@ -61,46 +60,38 @@ func (p *Pair) Renew(ctx context.Context, refused Shown) (Shown, bool, error) {
 		p.mutex.Unlock()
 		return refused, false, nil
 	}
-	reading := p.flight
-	if reading == nil {
-		reading = &flight{done: make(chan struct{})}
-		p.flight = reading
-		// Not this caller's own time: a file system that hangs must not hold it
-		// beyond its context, and its leaving must not fail the others.
-		go p.read(reading, refused)
-	}
+	// Not this caller's own time: a file system that hangs must not hold it
+	// beyond its context, and its leaving must not fail the others.
+	reading := p.reading.DoChan("", func() (any, error) { return nil, p.read(refused) })
 	p.mutex.Unlock()
 	select {
-	case <-reading.done:
+	case read := <-reading:
+		now := p.Current()
+		return now, !now.same(refused), read.Err
 	case <-ctx.Done():
 		return refused, false, ctx.Err()
 	}
-	now := p.Current()
-	return now, !now.same(refused), reading.err
 }
 
 // read takes up what the files hold. If one of them cannot be read, neither half
 // changes.
-func (p *Pair) read(reading *flight, before Shown) {
+func (p *Pair) read(before Shown) error {
 	key, keyErr := before.Key.again()
 	secret, secretErr := before.Secret.again()
-	reading.err = keyErr
-	if secretErr != nil {
-		reading.err = secretErr
-	}
+	err := cmp.Or(keyErr, secretErr)
 	if keyErr != nil && secretErr != nil {
-		reading.err = fmt.Errorf("%w, and %w", keyErr, secretErr)
+		err = fmt.Errorf("%w, and %w", keyErr, secretErr)
 	}
 	now := Shown{key, secret}
-	taken := reading.err == nil && !now.same(before)
+	taken := err == nil && !now.same(before)
 	if taken {
 		p.renewed(now)
 	}
 	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	if taken {
 		p.current = now
 	}
-	p.flight = nil
-	p.mutex.Unlock()
-	close(reading.done)
+	p.reading.Forget("")
+	return err
 }
