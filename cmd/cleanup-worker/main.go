@@ -27,13 +27,13 @@ var (
 	_ survey.Conductor  = (*conductor.Client)(nil)
 )
 
-type config struct {
+type settings struct {
 	Conductor conductor.Config
 	LakeFS    lakefs.Config
 	Cleanup   cleanup.Config
 }
 
-var program = worker.Program[config]{
+var program = worker.Program[settings]{
 	Name:      "cleanup-worker",
 	Summary:   "deletes the staging branches that nothing can need any more (task type perago_cleanup).",
 	TaskTypes: []txn.TaskType{txn.TypeCleanup},
@@ -43,29 +43,29 @@ var program = worker.Program[config]{
 
 func main() { worker.Main(program) }
 
-func build(_ context.Context, process *worker.Process, config *config) (worker.Parts, error) {
-	config.Conductor.Renewed, config.LakeFS.Renewed = process.Renewed("Conductor"), process.Renewed("lakeFS")
-	server, err := conductor.New(config.Conductor, nil)
+func build(_ context.Context, process *worker.Process, settings *settings) (worker.Parts, error) {
+	settings.Conductor.Renewed, settings.LakeFS.Renewed = process.Renewed("Conductor"), process.Renewed("lakeFS")
+	server, err := conductor.New(settings.Conductor, nil)
 	if err != nil {
 		return worker.Parts{}, err
 	}
-	lake, err := lakefs.New(config.LakeFS, nil)
+	lake, err := lakefs.New(settings.LakeFS, nil)
 	if err != nil {
 		return worker.Parts{}, err
 	}
 	cleaner := &cleanup.Cleaner{
 		Lake: lake, Workflows: conductor.Repeating{Client: server}, Fence: fence.Prover{Lake: lake},
-		Identity:   process.Config.Identity(config.Conductor.ServerURL),
+		Identity:   process.Config.Identity(settings.Conductor.ServerURL),
 		Allowed:    process.Config.Allowed(),
-		TTL:        config.Cleanup.TTL,
-		UnknownTTL: config.Cleanup.UnknownTTL,
+		TTL:        settings.Cleanup.TTL,
+		UnknownTTL: settings.Cleanup.UnknownTTL,
 		Now:        time.Now,
 		Redact:     process.Redactor.Text,
 		Events:     events(process),
 	}
 	lost := &search{server: server, process: process, now: time.Now, last: time.Now()}
 	return worker.Parts{
-		Conductor: server, ConductorURL: config.Conductor.ServerURL,
+		Conductor: server, ConductorURL: settings.Conductor.ServerURL,
 		Handler: func(taskType txn.TaskType) worker.Handler {
 			if !taskType.IsCleanup() {
 				return nil
@@ -77,7 +77,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		},
 		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}},
 		Background: []func(context.Context){func(ctx context.Context) {
-			cleanup.Every(ctx, config.Cleanup.Interval, func(ctx context.Context) { sweep(ctx, process, cleaner, lost) })
+			cleanup.Every(ctx, settings.Cleanup.Interval, func(ctx context.Context) { sweep(ctx, process, cleaner, lost) })
 		}},
 	}, nil
 }

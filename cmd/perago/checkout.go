@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"perago/pkg/checkout"
+	"perago/pkg/config"
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 var _ checkout.Lake = (*lakefs.Client)(nil)
@@ -71,11 +71,11 @@ func (e *environment) runCheckout(ctx context.Context, address, directory, guard
 	if hand.Guardrails, err = guardrails(guards); err != nil {
 		return err
 	}
-	var config transferConfig
-	if err := e.configure(&config); err != nil {
+	var settings transferConfig
+	if err := e.configure(&settings); err != nil {
 		return err
 	}
-	lake, err := lakefs.New(config.LakeFS, nil)
+	lake, err := lakefs.New(settings.LakeFS, nil)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (e *environment) runCheckout(ctx context.Context, address, directory, guard
 		return err
 	}
 	hand.Workspace = txn.Workspace{Repository: at.repository}.At(ref)
-	downloader := &checkout.Downloader{Lake: lake, Concurrency: config.Transfer.Concurrency, NewExecutionID: worker.NewExecutionID}
+	downloader := &checkout.Downloader{Lake: lake, Concurrency: settings.Transfer.Concurrency, NewExecutionID: config.NewExecutionID}
 	result, err := downloader.ByHand(ctx, hand, e.bars())
 	if err != nil {
 		return err

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"perago/pkg/conductor"
+	"perago/pkg/config"
 	"perago/pkg/definition"
 	"perago/pkg/doctor"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 var (
@@ -37,7 +37,7 @@ type doctorConfig struct {
 
 type doctorScope struct {
 	AllowedRepositories []string `env:"PERAGO_ALLOWED_REPOSITORIES" desc:"As the workers have it; where it names repositories, nobody needs to list them"`
-	ConductorID         string   `env:"PERAGO_CONDUCTOR_ID" desc:"Name of this Conductor in branch names, as the workers have it. Default: the server's URL"`
+	config.ConductorName
 }
 
 type doctorOptions struct {
@@ -124,7 +124,7 @@ func (e *environment) runDoctor(ctx context.Context, options doctorOptions, addr
 		return err
 	}
 	defer lakeClock.CloseIdleConnections()
-	identity := worker.Scope{ConductorID: config.Scope.ConductorID}.Identity(config.Conductor.ServerURL)
+	identity := config.Scope.Identity(config.Conductor.ServerURL)
 	allowed := config.Scope.AllowedRepositories
 	facts := doctor.Gather(ctx, doctor.Patient{
 		Conductor: server, Lake: lake, Definitions: registered{server}, Fences: fences{lake, options.verify},
@@ -277,7 +277,7 @@ type fences struct {
 const fenceHistory = 100
 
 func (f fences) Fence(ctx context.Context, at doctor.Address, head txn.CommitID) (doctor.Fence, error) {
-	execution, err := worker.NewExecutionID()
+	execution, err := config.NewExecutionID()
 	if err != nil {
 		return doctor.Fence{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"perago/pkg/conductor"
+	"perago/pkg/config"
 	"perago/pkg/explain"
 	"perago/pkg/lakefs"
 	"perago/pkg/publish"
@@ -21,11 +22,7 @@ import (
 type explainConfig struct {
 	Conductor conductor.Config
 	LakeFS    lakefs.Config
-	Identity  explainIdentity
-}
-
-type explainIdentity struct {
-	ConductorID string `env:"PERAGO_CONDUCTOR_ID" desc:"Name of this Conductor in branch names, as the workers have it. Default: the server's URL"`
+	Name      config.ConductorName
 }
 
 func (e *environment) explain() *cobra.Command {
@@ -80,10 +77,7 @@ func (e *environment) runExplain(ctx context.Context, id txn.WorkflowID, page st
 	if err != nil {
 		return err
 	}
-	identity := txn.ConductorIdentity(config.Identity.ConductorID)
-	if identity == "" {
-		identity = txn.DefaultConductorIdentity(config.Conductor.ServerURL)
-	}
+	identity := config.Name.Identity(config.Conductor.ServerURL)
 	left := mostSubWorkflows
 	facts, err := readWorkflow(ctx, server, lake, identity, workflow, &left)
 	if err != nil {

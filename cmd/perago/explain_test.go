@@ -10,9 +10,9 @@ import (
 
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
+	"perago/pkg/config"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 // workflowThat is the scripts' command "workflow VARIABLE ENDING": a workflow of the
@@ -45,7 +45,7 @@ func workflowThat(ts *testscript.TestScript, negated bool, arguments []string) {
 	ts.Setenv(arguments[0], string(id))
 
 	stage := pollOne(ctx, ts, server, txn.TypeStage)
-	execution, err := worker.NewExecutionID()
+	execution, err := config.NewExecutionID()
 	ts.Check(err)
 	key := txn.NewLogicalTaskKey(id, stage.ReferenceName, stage.Iteration)
 	branch := txn.NewStagingName("scripts", id, key, 0, execution).Branch()

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"perago/pkg/config"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 var _ fence.Lake = (*lakefs.Client)(nil)
@@ -199,15 +199,15 @@ func (e *environment) fenceTarget(ctx context.Context, address string) (fence.Ta
 	if err != nil {
 		return fail(err)
 	}
-	var config struct{ LakeFS lakefs.Config }
-	if err := e.configure(&config); err != nil {
+	var settings struct{ LakeFS lakefs.Config }
+	if err := e.configure(&settings); err != nil {
 		return fail(err)
 	}
-	lake, err := lakefs.New(config.LakeFS, nil)
+	lake, err := lakefs.New(settings.LakeFS, nil)
 	if err != nil {
 		return fail(err)
 	}
-	execution, err := worker.NewExecutionID()
+	execution, err := config.NewExecutionID()
 	if err != nil {
 		return fail(err)
 	}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"perago/pkg/config"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 // publishStep is the scripts' command "publish VARIABLE STEP RETRY [SUPERSEDES]": a
@@ -23,7 +23,7 @@ func publishStep(ts *testscript.TestScript, negated bool, arguments []string) {
 	defer cancel()
 	head, err := client.Head(ctx, "lake", "main")
 	ts.Check(err)
-	execution, err := worker.NewExecutionID()
+	execution, err := config.NewExecutionID()
 	ts.Check(err)
 	key := txn.NewLogicalTaskKey("workflow", txn.ReferenceName(arguments[1]), 0)
 	branch := txn.NewStagingName("conductor", "workflow", key, 0, execution).Branch()

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -17,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"perago/pkg/conductor"
+	"perago/pkg/config"
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 func main() {
@@ -36,7 +35,7 @@ const (
 )
 
 // run is the program; arguments are without its name.
-func run(ctx context.Context, arguments []string, lookup worker.Lookup, stdout, stderr io.Writer) int {
+func run(ctx context.Context, arguments []string, lookup config.Lookup, stdout, stderr io.Writer) int {
 	e := &environment{lookup: lookup, out: output{to: stdout}, stderr: stderr}
 	root := e.root()
 	root.SetArgs(arguments)
@@ -51,7 +50,7 @@ func run(ctx context.Context, arguments []string, lookup worker.Lookup, stdout, 
 
 // environment is what every command works in.
 type environment struct {
-	lookup  worker.Lookup
+	lookup  config.Lookup
 	out     output
 	stderr  io.Writer
 	timeout time.Duration
@@ -64,7 +63,7 @@ func (e *environment) root() *cobra.Command {
 		Use:     "perago",
 		Short:   "Publishes the files of Conductor workflows into lakeFS, whole or not at all",
 		Long:    "perago is the operator's command line of perago, which publishes the files of Conductor\nworkflows into lakeFS, whole or not at all. It is configured by the same environment\nvariables as the workers; each command's help names those it needs.",
-		Version: version(),
+		Version: config.Version(),
 		// What went wrong is one sentence, written in one place.
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -93,7 +92,7 @@ func (e *environment) root() *cobra.Command {
 // configure reads the part of the environment a command needs, given as pointers
 // to the structs that hold it.
 func (e *environment) configure(configurations ...any) (err error) {
-	e.secrets, err = worker.ReadEnvironment(e.lookup, configurations...)
+	e.secrets, err = config.Read(e.lookup, configurations...)
 	return err
 }
 
@@ -110,7 +109,7 @@ func clients(server conductor.Config, lake lakefs.Config) (*conductor.Client, *l
 // variables lists for a command's help the environment variables it reads.
 func variables(configurations ...any) string {
 	text := "\n\nEnvironment:"
-	for _, v := range worker.Variables(configurations...) {
+	for _, v := range config.Variables(configurations...) {
 		required := ""
 		if v.Required {
 			required = " (required)"
@@ -123,7 +122,7 @@ func variables(configurations ...any) string {
 // sentence is the one place where an error becomes what people read: a single
 // line that says what is wrong and holds no secret.
 func (e *environment) sentence(err error) string {
-	var faults *worker.ConfigError
+	var faults *config.Error
 	switch {
 	case errors.As(err, &faults):
 		var all []string
@@ -137,21 +136,4 @@ func (e *environment) sentence(err error) string {
 		err = fmt.Errorf("interrupted: %w", err)
 	}
 	return txn.Reason(err, 0, e.secrets...)
-}
-
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	text := info.Main.Version
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" && (text == "" || text == "(devel)") {
-			text = setting.Value
-		}
-	}
-	if text == "" {
-		text = "(devel)"
-	}
-	return text + " (" + info.GoVersion + ")"
 }

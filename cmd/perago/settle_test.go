@@ -7,10 +7,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"perago/pkg/config"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 // stageStep is the scripts' command "stage STEP [COMMIT]": a staging branch for
@@ -27,7 +27,7 @@ func stageStep(ts *testscript.TestScript, negated bool, arguments []string) {
 	if len(arguments) == 2 {
 		input = txn.CommitID(arguments[1])
 	}
-	execution, err := worker.NewExecutionID()
+	execution, err := config.NewExecutionID()
 	ts.Check(err)
 	key := txn.NewLogicalTaskKey("workflow", txn.ReferenceName(arguments[0]), 0)
 	branch := txn.NewStagingName("conductor", "workflow", key, 0, execution).Branch()

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"perago/pkg/config"
 	"perago/pkg/lakefs"
 	"perago/pkg/projection"
 	"perago/pkg/stage"
 	"perago/pkg/telemetry"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 // visible is the lake of a stage by hand. Its branch is for people, so it is in
@@ -139,11 +139,11 @@ func (e *environment) runStage(ctx context.Context, directory, address string, o
 		return err
 	}
 	defer root.Close()
-	var config transferConfig
-	if err := e.configure(&config); err != nil {
+	var settings transferConfig
+	if err := e.configure(&settings); err != nil {
 		return err
 	}
-	lake, err := lakefs.New(config.LakeFS, nil)
+	lake, err := lakefs.New(settings.LakeFS, nil)
 	if err != nil {
 		return err
 	}
@@ -151,9 +151,9 @@ func (e *environment) runStage(ctx context.Context, directory, address string, o
 		return err
 	}
 	stager := &stage.Stager{
-		Lake: newVisible(lake, config.Transfer.Presigned), Root: root,
-		UploadConcurrency: config.Transfer.Concurrency, UploadRate: stage.NewUploadRate(config.Transfer.RateLimit),
-		NewExecutionID: worker.NewExecutionID,
+		Lake: newVisible(lake, settings.Transfer.Presigned), Root: root,
+		UploadConcurrency: settings.Transfer.Concurrency, UploadRate: stage.NewUploadRate(settings.Transfer.RateLimit),
+		NewExecutionID: config.NewExecutionID,
 	}
 	result, err := stager.ByHand(ctx, hand, e.bars())
 	defer func() { result.Close() }() // a failure leaves a list on disk as well

@@ -13,10 +13,10 @@ import (
 
 	"perago/pkg/cleanup"
 	"perago/pkg/conductor"
+	"perago/pkg/config"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 var (
@@ -28,7 +28,7 @@ var (
 type sweepConfig struct {
 	Conductor conductor.Config
 	LakeFS    lakefs.Config
-	Scope     worker.Scope
+	Scope     config.Scope
 	// The interval is the workers' alone.
 	TTL sweepTTL
 }

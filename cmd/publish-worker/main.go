@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"perago/pkg/conductor"
+	"perago/pkg/config"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/publish"
@@ -22,13 +23,13 @@ var (
 	_ publish.Attempt  = (*worker.Attempt)(nil)
 )
 
-type config struct {
+type settings struct {
 	Conductor conductor.Config
 	LakeFS    lakefs.Config
 	Publish   publish.Config
 }
 
-var program = worker.Program[config]{
+var program = worker.Program[settings]{
 	Name:      "publish-worker",
 	Summary:   "publishes what a step staged into its target branch, all at once or not at all (task type perago_publish).",
 	TaskTypes: []txn.TaskType{txn.TypePublish},
@@ -38,25 +39,25 @@ var program = worker.Program[config]{
 
 func main() { worker.Main(program) }
 
-func build(_ context.Context, process *worker.Process, config *config) (worker.Parts, error) {
-	config.Conductor.Renewed, config.LakeFS.Renewed = process.Renewed("Conductor"), process.Renewed("lakeFS")
-	server, err := conductor.New(config.Conductor, nil)
+func build(_ context.Context, process *worker.Process, settings *settings) (worker.Parts, error) {
+	settings.Conductor.Renewed, settings.LakeFS.Renewed = process.Renewed("Conductor"), process.Renewed("lakeFS")
+	server, err := conductor.New(settings.Conductor, nil)
 	if err != nil {
 		return worker.Parts{}, err
 	}
-	lake, err := lakefs.New(config.LakeFS, nil)
+	lake, err := lakefs.New(settings.LakeFS, nil)
 	if err != nil {
 		return worker.Parts{}, err
 	}
 	publisher := &publish.Publisher{
 		Lake: lakefs.Settling{Client: lake}, Tasks: conductor.Repeating{Client: server},
-		Identity:       process.Config.Identity(config.Conductor.ServerURL),
+		Identity:       process.Config.Identity(settings.Conductor.ServerURL),
 		Allowed:        process.Config.Allowed(),
-		NewExecutionID: worker.NewExecutionID,
+		NewExecutionID: config.NewExecutionID,
 		WorkflowURL:    process.Config.WorkflowURL(),
 
 		Fence:            fence.Prover{Lake: lake},
-		RequireHardFence: config.Publish.RequireHardFence,
+		RequireHardFence: settings.Publish.RequireHardFence,
 		Unfenced: func(task txn.Task, commit txn.CommitID, why error) {
 			process.Metrics.FenceRejection("publish", "no_run")
 			process.Log.Error("the hard fence is required, and lakeFS recorded no run of it for a publication that landed",
@@ -79,7 +80,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		Merged:   process.Metrics.Merged,
 	}
 	return worker.Parts{
-		Conductor: server, ConductorURL: config.Conductor.ServerURL,
+		Conductor: server, ConductorURL: settings.Conductor.ServerURL,
 		Handler: func(taskType txn.TaskType) worker.Handler {
 			if !taskType.IsPublish() {
 				return nil

@@ -13,6 +13,7 @@ import (
 	"perago/pkg/checkout"
 	"perago/pkg/cleanup"
 	"perago/pkg/conductor"
+	"perago/pkg/config"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/spool"
@@ -34,14 +35,14 @@ var (
 	_ cleanup.WorkflowEnds = (*conductor.Client)(nil)
 )
 
-type config struct {
+type settings struct {
 	Conductor conductor.Config
 	LakeFS    lakefs.Config
 	Stage     stage.Config
 	Sweep     cleanup.Config
 }
 
-var program = worker.Program[config]{
+var program = worker.Program[settings]{
 	Name:      "stage-worker",
 	Summary:   "stages a step's files on a lakeFS branch of their own (task type perago_stage), and downloads those it starts from (perago_checkout).",
 	TaskTypes: []txn.TaskType{txn.TypeStage, txn.TypeCheckout},
@@ -51,17 +52,17 @@ var program = worker.Program[config]{
 
 func main() { worker.Main(program) }
 
-func build(_ context.Context, process *worker.Process, config *config) (worker.Parts, error) {
-	config.Conductor.Renewed, config.LakeFS.Renewed = process.Renewed("Conductor"), process.Renewed("lakeFS")
-	server, err := conductor.New(config.Conductor, nil)
+func build(_ context.Context, process *worker.Process, settings *settings) (worker.Parts, error) {
+	settings.Conductor.Renewed, settings.LakeFS.Renewed = process.Renewed("Conductor"), process.Renewed("lakeFS")
+	server, err := conductor.New(settings.Conductor, nil)
 	if err != nil {
 		return worker.Parts{}, err
 	}
-	lake, err := lakefs.New(config.LakeFS, nil)
+	lake, err := lakefs.New(settings.LakeFS, nil)
 	if err != nil {
 		return worker.Parts{}, err
 	}
-	path, err := filepath.Abs(config.Stage.WorkspaceRoot)
+	path, err := filepath.Abs(settings.Stage.WorkspaceRoot)
 	if err != nil {
 		return worker.Parts{}, fmt.Errorf("PERAGO_WORKSPACE_ROOT: %w", err)
 	}
@@ -74,7 +75,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		return worker.Parts{}, fmt.Errorf("the name of this host: %w", err)
 	}
 	var uploading stage.Lake = lakefs.Settling{Client: lake}
-	if config.Stage.UploadPresigned == stage.PresignedAuto {
+	if settings.Stage.UploadPresigned == stage.PresignedAuto {
 		uploading = lakefs.NewPresigned(lakefs.Settling{Client: lake}, nil, func(direct bool, why string) {
 			switch {
 			case direct:
@@ -88,14 +89,14 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 	}
 	stager := &stage.Stager{
 		Lake: uploading, Host: host,
-		Identity:          process.Config.Identity(config.Conductor.ServerURL),
+		Identity:          process.Config.Identity(settings.Conductor.ServerURL),
 		Allowed:           process.Config.Allowed(),
-		AllowedImports:    config.Stage.Imports(),
-		UploadConcurrency: config.Stage.UploadConcurrency,
-		UploadRate:        stage.NewUploadRate(config.Stage.UploadRateLimit),
+		AllowedImports:    settings.Stage.Imports(),
+		UploadConcurrency: settings.Stage.UploadConcurrency,
+		UploadRate:        stage.NewUploadRate(settings.Stage.UploadRateLimit),
 		FenceFile:         fence.File(),
-		RequireHardFence:  config.Stage.RequireHardFence,
-		NewExecutionID:    worker.NewExecutionID,
+		RequireHardFence:  settings.Stage.RequireHardFence,
+		NewExecutionID:    config.NewExecutionID,
 		WorkflowURL:       process.Config.WorkflowURL(),
 		Staged: func(staged txn.Staged) {
 			process.Metrics.Staged("added", staged.Added)
@@ -106,7 +107,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		},
 	}
 	directories := &cleanup.Directories{
-		Workflows: server, TTL: config.Sweep.TTL, UnknownTTL: config.Sweep.UnknownTTL, Now: time.Now,
+		Workflows: server, TTL: settings.Sweep.TTL, UnknownTTL: settings.Sweep.UnknownTTL, Now: time.Now,
 		Decided: func(name string, state cleanup.State, reason string) {
 			process.Metrics.DirectoryDecided(string(state))
 			level := slog.LevelInfo
@@ -123,12 +124,12 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 	downloader := &checkout.Downloader{
 		Lake:           lake,
 		Allowed:        process.Config.Allowed(),
-		Concurrency:    config.Stage.UploadConcurrency,
-		NewExecutionID: worker.NewExecutionID,
+		Concurrency:    settings.Stage.UploadConcurrency,
+		NewExecutionID: config.NewExecutionID,
 	}
 	return worker.Parts{
-		Conductor: server, ConductorURL: config.Conductor.ServerURL,
-		ProgressInterval: config.Stage.ProgressInterval, TaskLog: server,
+		Conductor: server, ConductorURL: settings.Conductor.ServerURL,
+		ProgressInterval: settings.Stage.ProgressInterval, TaskLog: server,
 		Handler: func(taskType txn.TaskType) worker.Handler {
 			switch {
 			case taskType.IsStage():
@@ -158,7 +159,7 @@ func build(_ context.Context, process *worker.Process, config *config) (worker.P
 		},
 		Checks: []worker.Check{{Name: "lakefs", Run: lake.Ping}, {Name: "temporary directory", Run: temporary}, {Name: "workspace root", Run: root.check}},
 		Background: []func(context.Context){func(ctx context.Context) {
-			cleanup.Every(ctx, config.Sweep.Interval, func(ctx context.Context) {
+			cleanup.Every(ctx, settings.Sweep.Interval, func(ctx context.Context) {
 				now, err := root.now()
 				if err != nil {
 					process.Swept(ctx, 0, 0, 0, err)

@@ -14,7 +14,7 @@ import (
 var byText = map[string]string{
 	// A fault of a configuration begins with its variable: that is the contract of
 	// Validate, and nothing is redacted before.
-	"pkg/worker/environment.go": "Cut",
+	"pkg/config/environment.go": "Cut",
 }
 
 // comparing are the functions of package strings that answer a question.

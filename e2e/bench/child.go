@@ -18,10 +18,10 @@ import (
 
 	"perago/e2e/stack"
 	"perago/pkg/checkout"
+	"perago/pkg/config"
 	"perago/pkg/lakefs"
 	"perago/pkg/stage"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 func child(arguments []string) error {
@@ -119,7 +119,7 @@ func ours(ctx context.Context, servers stack.Servers, j job) (report, error) {
 	}
 	stager := &stage.Stager{
 		Lake: uploading, Root: root, Identity: "bench", Allowed: txn.AllowList{"*"}, AllowedImports: imports,
-		UploadConcurrency: j.Concurrency, NewExecutionID: worker.NewExecutionID,
+		UploadConcurrency: j.Concurrency, NewExecutionID: config.NewExecutionID,
 	}
 	result, err := stager.Run(ctx, txn.Task{
 		ID: "bench", Workflow: workflow, Type: txn.TypeStage, ReferenceName: "bench_stage", Status: txn.TaskInProgress,
@@ -153,7 +153,7 @@ func checkedOut(ctx context.Context, servers stack.Servers, j job) (report, erro
 	}
 	downloader := &checkout.Downloader{
 		Lake: lakefs.Settling{Client: lake.Client}, Root: root, Allowed: txn.AllowList{"*"},
-		Concurrency: j.Concurrency, NewExecutionID: worker.NewExecutionID,
+		Concurrency: j.Concurrency, NewExecutionID: config.NewExecutionID,
 	}
 	result, err := downloader.Run(ctx, txn.Task{
 		ID: "bench", Workflow: workflow, Type: txn.TypeCheckout, ReferenceName: "bench_checkout", Status: txn.TaskInProgress,

@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"perago/pkg/config"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
 	"perago/pkg/publish"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 	"perago/taskdefs"
 )
 
@@ -56,7 +56,7 @@ func (b *bench) publication(ctx context.Context, repository txn.Repository, targ
 	if err != nil {
 		return 0, err
 	}
-	execution, err := worker.NewExecutionID()
+	execution, err := config.NewExecutionID()
 	if err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ func (b *bench) publication(ctx context.Context, repository txn.Repository, targ
 		return 0, err
 	}
 	publisher := &publish.Publisher{
-		Lake: lakefs.Settling{Client: b.lake.Client}, Identity: "bench", Allowed: txn.AllowList{"*"}, NewExecutionID: worker.NewExecutionID,
+		Lake: lakefs.Settling{Client: b.lake.Client}, Identity: "bench", Allowed: txn.AllowList{"*"}, NewExecutionID: config.NewExecutionID,
 		Fence: fence.Prover{Lake: b.lake.Client},
 		Tasks: records{"stage": {
 			ID: "stage", Workflow: workflow, Type: txn.TypeStage, ReferenceName: "bench_stage", Status: txn.TaskCompleted,

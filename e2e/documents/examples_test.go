@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	environ "perago/pkg/config"
 	"perago/pkg/definition"
 	"perago/pkg/projection"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 	"perago/taskdefs"
 	"perago/workflows"
 )
@@ -246,7 +246,7 @@ func TestEnvironment(t *testing.T) {
 		values["PERAGO_HTTP_ADDR"] = p.httpAddr // a default of the program's
 		lookup := func(name string) (string, bool) { value, ok := values[name]; return value, ok }
 		for _, config := range p.configs {
-			if _, err := worker.ReadEnvironment(lookup, configs[config].pointer()); err != nil {
+			if _, err := environ.Read(lookup, configs[config].pointer()); err != nil {
 				t.Errorf("%s with the environment of docs/operations.md: %v", p.name, err)
 			}
 		}

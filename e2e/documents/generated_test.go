@@ -23,6 +23,7 @@ import (
 
 	"perago/pkg/cleanup"
 	"perago/pkg/conductor"
+	environ "perago/pkg/config"
 	"perago/pkg/definition"
 	"perago/pkg/lakefs"
 	"perago/pkg/publish"
@@ -117,7 +118,7 @@ func programs(t *testing.T) []program {
 		ast.Inspect(files[name], func(node ast.Node) bool {
 			switch node := node.(type) {
 			case *ast.TypeSpec:
-				if s, ok := node.Type.(*ast.StructType); ok && node.Name.Name == "config" {
+				if s, ok := node.Type.(*ast.StructType); ok && node.Name.Name == "settings" {
 					for _, field := range s.Fields.List {
 						p.configs = append(p.configs, selector(field.Type))
 					}
@@ -170,10 +171,10 @@ func (p *program) read(t *testing.T, literal *ast.CompositeLit) {
 }
 
 // variables are the program's, with the defaults they have in it.
-func (p program) variables() []worker.Variable {
-	var all []worker.Variable
+func (p program) variables() []environ.Variable {
+	var all []environ.Variable
 	for _, config := range p.configs {
-		all = append(all, worker.Variables(configs[config].value)...)
+		all = append(all, environ.Variables(configs[config].value)...)
 	}
 	for i := range all {
 		switch all[i].Name {
@@ -224,7 +225,7 @@ func configuration(t *testing.T) string {
 			whose = "Only " + strings.Join(binaries, ", ") + "."
 		}
 		fmt.Fprintf(&out, "### %s\n\n%s\n\n| variable | default | meaning |\n|---|---|---|\n", configs[config].heading, whose)
-		for _, v := range worker.Variables(configs[config].value) {
+		for _, v := range environ.Variables(configs[config].value) {
 			value := ""
 			switch {
 			case v.Required:

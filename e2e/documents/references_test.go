@@ -12,8 +12,8 @@ import (
 	"unicode"
 
 	"perago/e2e/stack"
+	environ "perago/pkg/config"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 // Every link inside the project leads to a file, and to a heading of it.
@@ -161,7 +161,7 @@ func TestVariables(t *testing.T) {
 	t.Parallel()
 	known := []string{stack.EnvConductorURL, stack.EnvLakeFSURL, stack.EnvAccessKeyID, stack.EnvSecretAccessKey, stack.EnvImportDir, stack.EnvScriptSeconds}
 	for _, config := range configs {
-		for _, v := range worker.Variables(config.value) {
+		for _, v := range environ.Variables(config.value) {
 			known = append(known, v.Name)
 			if v.File {
 				known = append(known, v.Name+"_FILE")

@@ -20,7 +20,7 @@ var sentenceDocuments = []string{"docs/errors.md", "docs/operations.md"}
 
 // toldPackages are those whose every sentence stands in such a table, with what
 // to do: what a task, a worker, a cleanup and the hard fence can end with.
-var toldPackages = []string{"pkg/txn", "pkg/projection", "pkg/stage", "pkg/checkout", "pkg/publish", "pkg/cleanup", "pkg/worker", "pkg/fence", "pkg/credential", "pkg/telemetry"}
+var toldPackages = []string{"pkg/txn", "pkg/projection", "pkg/stage", "pkg/checkout", "pkg/publish", "pkg/cleanup", "pkg/config", "pkg/worker", "pkg/fence", "pkg/credential", "pkg/telemetry"}
 
 // listedPackages are those whose errors are listed in docs/errors.md as they are.
 var listedPackages = []string{"cmd/perago", "pkg/definition", "pkg/lakefs", "pkg/conductor"}

@@ -20,10 +20,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"perago/e2e/stack"
+	environ "perago/pkg/config"
 	"perago/pkg/lakefs"
 	"perago/pkg/lakefs/lakefstest"
 	"perago/pkg/txn"
-	"perago/pkg/worker"
 )
 
 // walked are the documents whose commands are typed, in this order, on the real
@@ -134,7 +134,7 @@ func lakeOf(t *testing.T, environment []string) *lakefs.Client {
 		return "", false
 	}
 	var config lakefs.Config
-	if _, err := worker.ReadEnvironment(lookup, &config); err != nil {
+	if _, err := environ.Read(lookup, &config); err != nil {
 		t.Fatal(err)
 	}
 	lake, err := lakefs.New(config, nil)

@@ -23,6 +23,7 @@ import (
 	"perago/pkg/cleanup"
 	"perago/pkg/conductor"
 	"perago/pkg/conductor/conductortest"
+	"perago/pkg/config"
 	"perago/pkg/credential"
 	"perago/pkg/fence"
 	"perago/pkg/lakefs"
@@ -256,12 +257,12 @@ func (w *world) workers(metrics *telemetry.Metrics) (stop func() error) {
 	allowed := txn.AllowList{string(w.repo)}
 	stager := &stage.Stager{
 		Lake: lakefs.Settling{Client: lake}, Root: root, Identity: w.identity(), Allowed: allowed,
-		UploadConcurrency: 2, NewExecutionID: worker.NewExecutionID,
+		UploadConcurrency: 2, NewExecutionID: config.NewExecutionID,
 	}
-	downloader := &checkout.Downloader{Lake: lake, Root: root, Allowed: allowed, Concurrency: 2, NewExecutionID: worker.NewExecutionID}
+	downloader := &checkout.Downloader{Lake: lake, Root: root, Allowed: allowed, Concurrency: 2, NewExecutionID: config.NewExecutionID}
 	publisher := &publish.Publisher{
 		Lake: lakefs.Settling{Client: lake}, Tasks: conductor.Repeating{Client: server}, Identity: w.identity(), Allowed: allowed,
-		NewExecutionID: worker.NewExecutionID, Fence: fence.Prover{Lake: lake}, RequireHardFence: true,
+		NewExecutionID: config.NewExecutionID, Fence: fence.Prover{Lake: lake}, RequireHardFence: true,
 	}
 	cleaner := &cleanup.Cleaner{
 		Lake: lake, Workflows: conductor.Repeating{Client: server}, Fence: fence.Prover{Lake: lake}, Identity: w.identity(),

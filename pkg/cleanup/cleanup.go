@@ -336,7 +336,7 @@ func repositoriesOf(workflow txn.Workflow) []txn.Repository {
 		if !ofOurs(task) {
 			continue
 		}
-		if workspace, ok := workspaceOf(task); ok && workspace.Repository != "" {
+		if workspace, ok := txn.WorkspaceOf(task); ok && workspace.Repository != "" {
 			found[workspace.Repository] = true
 		}
 	}

@@ -2,7 +2,6 @@ package cleanup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -177,7 +176,7 @@ func (j *judge) published(ctx context.Context, repository txn.Repository, name t
 // staging, whose confirm commit is among the target's commits.
 func (j *judge) otherPublished(name txn.StagingName, commits []txn.Commit) bool {
 	for _, task := range j.workflow.Tasks {
-		published, ok := publicationOf(task)
+		published, ok := publishedBy(task)
 		if !ok {
 			continue
 		}
@@ -243,7 +242,7 @@ func (j *judge) stepOf(name txn.StagingName) (txn.LogicalTaskKey, txn.Workspace,
 		if !name.OfStep(j.Identity, j.workflow.ID, key) {
 			continue
 		}
-		if workspace, ok := workspaceOf(task); ok && workspace.Branch != "" {
+		if workspace, ok := txn.WorkspaceOf(task); ok && workspace.Branch != "" {
 			return key, workspace, true
 		}
 	}
@@ -318,7 +317,7 @@ func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, onl
 		if !task.Type.IsPublish() {
 			continue
 		}
-		workspace, ok := workspaceOf(task)
+		workspace, ok := txn.WorkspaceOf(task)
 		staged, err := txn.StagedOf(task)
 		if !ok || err != nil || workspace.Repository != repository || (only != "" && staged.Key != only) || !j.Allowed.Allows(repository, workspace.Branch) {
 			continue
@@ -334,7 +333,7 @@ func (j *judge) unreportedOf(ctx context.Context, repository txn.Repository, onl
 		if at := task.Times.Scheduled; step.first.IsZero() || at.Before(step.first) {
 			step.first = at
 		}
-		if commit, ok := publicationOf(task); ok {
+		if commit, ok := publishedBy(task); ok {
 			steps[staged.Key].commits = append(steps[staged.Key].commits, commit)
 		}
 	}
@@ -386,23 +385,11 @@ func (j *judge) tellUnreported(repository txn.Repository, one unreported) {
 	}
 }
 
-// publicationOf is the commit that a completed publish task put out.
-func publicationOf(task txn.Task) (txn.CommitID, bool) {
-	var output struct {
-		Publication txn.Publication `json:"publication"`
-	}
-	if !task.Type.IsPublish() || task.Status != txn.TaskCompleted || json.Unmarshal(task.Output, &output) != nil {
+// publishedBy is the commit that a completed publish task put out.
+func publishedBy(task txn.Task) (txn.CommitID, bool) {
+	publication, ok := txn.PublicationOf(task)
+	if !ok || !task.Type.IsPublish() || task.Status != txn.TaskCompleted {
 		return "", false
 	}
-	return output.Publication.Commit, output.Publication.Commit != ""
-}
-
-// workspaceOf is the workspace that a task was given, unchecked: it tells where
-// to look, and what is found there is decided on its own.
-func workspaceOf(task txn.Task) (txn.Workspace, bool) {
-	var input struct {
-		Workspace txn.Workspace `json:"workspace"`
-	}
-	err := json.Unmarshal(task.Input, &input)
-	return input.Workspace, err == nil
+	return publication.Commit, publication.Commit != ""
 }

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -71,7 +70,7 @@ func Inputs(workflow txn.Workflow) []Input {
 		if !task.Type.IsStage() && !task.Type.IsPublish() {
 			continue
 		}
-		workspace := workspaceOf(task)
+		workspace, _ := txn.WorkspaceOf(task) // what cannot be read is empty
 		input := Input{workspace.Repository, workspace.Branch, workspace.Ref}
 		if _, err := txn.ParseCommitID(string(workspace.Ref)); err != nil || workspace.Repository == "" || workspace.Branch == "" || slices.Contains(all, input) {
 			continue
@@ -90,15 +89,6 @@ func StagedBy(workflow txn.Workflow) []txn.Staged {
 		}
 	}
 	return all
-}
-
-// workspaceOf is the workspace that a task was given, unchecked.
-func workspaceOf(task txn.Task) txn.Workspace {
-	var input struct {
-		Workspace txn.Workspace `json:"workspace"`
-	}
-	_ = json.Unmarshal(task.Input, &input) // what cannot be read is empty
-	return input.Workspace
 }
 
 // Landed is a publication of a step, with the commits from the target's head down

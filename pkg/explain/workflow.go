@@ -257,7 +257,7 @@ func find(f Facts, t *tries) found {
 		switch {
 		case task.Type.IsStage():
 			s.stage, s.staged, s.prefix = task, stagedBy(task), prefixOf(task)
-			w := workspaceOf(task)
+			w, _ := txn.WorkspaceOf(task) // what cannot be read is empty
 			s.step.Repository, s.step.Branch, s.step.InputRef = w.Repository, w.Branch, w.Ref
 		case task.Type.IsPublish():
 			s.publish = task
@@ -273,7 +273,7 @@ func find(f Facts, t *tries) found {
 	if s.staged != nil {
 		s.step = txn.StepOf(*s.staged, f.Workflow.ID, t.key)
 	}
-	s.reported = publicationOf(s.publish)
+	s.reported, _ = txn.PublicationOf(s.publish) // what cannot be read is empty
 	s.target, s.read = f.target(s.step.Repository, s.step.Branch)
 	known := false
 	s.over, known = s.target.Ranges[s.step.InputRef]
@@ -537,7 +537,7 @@ func (f Facts) attempt(task txn.Task) Attempt {
 		a.Result = what
 	}
 	if task.Type.IsPublish() {
-		p := publicationOf(task)
+		p, _ := txn.PublicationOf(task) // what cannot be read is empty
 		a.Outcome, a.ExpectedHead, a.Fence = p.Outcome, p.ExpectedHead, p.Fence
 		if result := publishResult(p); result != "" {
 			a.Result = strings.TrimSuffix(result+"; "+task.Reason, "; ")
@@ -614,7 +614,8 @@ func checkoutResult(task txn.Task) string {
 		} `json:"checkout"`
 	}
 	_ = json.Unmarshal(task.Output, &output) // what cannot be read is empty
-	return fmt.Sprintf("%d files of %s in %s", output.Checkout.Objects, workspaceOf(task).Ref, output.Checkout.Directory)
+	workspace, _ := txn.WorkspaceOf(task)    // what cannot be read is empty
+	return fmt.Sprintf("%d files of %s in %s", output.Checkout.Objects, workspace.Ref, output.Checkout.Directory)
 }
 
 // stagedBy is what a completed stage put out.
@@ -628,14 +629,6 @@ func stagedBy(task txn.Task) *txn.Staged {
 		return nil
 	}
 	return &staged
-}
-
-func publicationOf(task txn.Task) txn.Publication {
-	var output struct {
-		Publication txn.Publication `json:"publication"`
-	}
-	_ = json.Unmarshal(task.Output, &output) // what cannot be read is empty
-	return output.Publication
 }
 
 func prefixOf(task txn.Task) string {

@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -147,6 +148,26 @@ func StagedOf(task Task) (Staged, error) {
 		return Staged{}, err
 	}
 	return parseStaged("staged", d.fields["staged"])
+}
+
+// WorkspaceOf is the workspace that a task was given, unchecked: it tells where to
+// look. It is false where it could not be read whole; what could be read is there.
+func WorkspaceOf(task Task) (Workspace, bool) {
+	var input struct {
+		Workspace Workspace `json:"workspace"`
+	}
+	err := json.Unmarshal(task.Input, &input)
+	return input.Workspace, err == nil
+}
+
+// PublicationOf is the publication in a task's output, unchecked. It is false where
+// it could not be read whole; what could be read is there.
+func PublicationOf(task Task) (Publication, bool) {
+	var output struct {
+		Publication Publication `json:"publication"`
+	}
+	err := json.Unmarshal(task.Output, &output)
+	return output.Publication, err == nil
 }
 
 // DecideUnknownDirectory says whether the directory of a workflow that Conductor does

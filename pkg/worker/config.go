@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"perago/pkg/config"
 	"perago/pkg/telemetry"
 	"perago/pkg/txn"
 )
@@ -29,7 +30,7 @@ type Config struct {
 	LogLevel       slog.Level    `env:"PERAGO_LOG_LEVEL,default=info" desc:"Lowest level that is logged: debug, info, warn or error"`
 	LogFormat      string        `env:"PERAGO_LOG_FORMAT,default=json" desc:"Log lines on stderr: json or text"`
 	ProfileAddr    string        `env:"PERAGO_PPROF_ADDR" desc:"Address of /debug/pprof/, for go tool pprof; only a loopback one, and off unless it is set"`
-	Scope
+	config.Scope
 	Traces         telemetry.TraceConfig
 	ConductorUIURL string `env:"PERAGO_CONDUCTOR_UI_URL" desc:"Address of Conductor's user interface; commits link to their workflow there when it is set"`
 }
@@ -108,6 +109,16 @@ func (c Config) domains() []string {
 		domains = append(domains, domain)
 	}
 	return domains
+}
+
+// WorkflowURL is a workflow's page in Conductor's user interface; nil when its
+// address is not configured.
+func (c Config) WorkflowURL() func(txn.WorkflowID) string {
+	if c.ConductorUIURL == "" {
+		return nil
+	}
+	base := strings.TrimRight(c.ConductorUIURL, "/")
+	return func(id txn.WorkflowID) string { return base + "/execution/" + url.PathEscape(string(id)) }
 }
 
 func repeated(values []string) (string, bool) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"perago/pkg/config"
 )
 
 // gpu and a comma would poll the queue without a domain as well.
@@ -13,8 +15,8 @@ func TestACommaTooMany(t *testing.T) {
 	t.Parallel()
 	for _, variable := range []string{"PERAGO_DOMAINS", "PERAGO_TASK_TYPES"} {
 		for _, list := range []string{"gpu,", ",gpu", "gpu, ,cpu", ","} {
-			var config Config
-			_, err := ReadEnvironment(environment(map[string]string{"PERAGO_ALLOWED_REPOSITORIES": "r", "PERAGO_HTTP_ADDR": ":0", variable: list}), &config)
+			var common Config
+			_, err := config.Read(environment(map[string]string{"PERAGO_ALLOWED_REPOSITORIES": "r", "PERAGO_HTTP_ADDR": ":0", variable: list}), &common)
 			if want := variable + " has a comma too many"; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s=%q: got %v, want %s", variable, list, err, want)
 			}

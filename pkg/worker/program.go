@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"perago/pkg/config"
 	"perago/pkg/credential"
 	"perago/pkg/telemetry"
 	"perago/pkg/txn"
@@ -49,7 +48,7 @@ type Program[C any] struct {
 	// Build makes the parts from the configuration. It is the one place that may
 	// see adapters and use cases together, and it sends nothing: a server that is
 	// down is a failing Check, not an error. An error ends the process; a
-	// *ConfigError as a fault of the configuration.
+	// *config.Error as a fault of the configuration.
 	Build func(ctx context.Context, process *Process, config *C) (Parts, error)
 }
 
@@ -71,6 +70,21 @@ func (p *Process) Renewed(server string) func(credential.Shown) {
 		p.Redactor.Add(now.Secret.Reveal())
 		p.Log.Info("a key was refused: its files hold a new one, which is used from now on", slog.String(telemetry.KeyServer, server))
 	}
+}
+
+// Swept logs and counts how a background sweep ended. A sweep that a stop ended
+// did not fail: the next process sweeps.
+func (p *Process) Swept(ctx context.Context, deleted, kept, failed int, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	p.Metrics.Swept(err)
+	log := p.Log.With(slog.Int(telemetry.KeyDeleted, deleted), slog.Int(telemetry.KeyKept, kept), slog.Int(telemetry.KeyFailed, failed))
+	if err != nil {
+		log.Warn("sweep failed", slog.Any(telemetry.KeyError, err))
+		return
+	}
+	log.Info("swept")
 }
 
 // Parts are what Build makes.
@@ -114,7 +128,7 @@ func Main[C any](program Program[C]) {
 
 // Run runs a program until ctx ends and the drain after it, and returns the exit
 // code. arguments are without the program's name.
-func Run[C any](ctx context.Context, program Program[C], lookup Lookup, arguments []string, stdout, stderr io.Writer) int {
+func Run[C any](ctx context.Context, program Program[C], lookup config.Lookup, arguments []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(program.Name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	showVersion := flags.Bool("version", false, "print the version and exit")
@@ -130,22 +144,22 @@ func Run[C any](ctx context.Context, program Program[C], lookup Lookup, argument
 		fmt.Fprintf(stderr, "%s takes no arguments, but was given %q; it is configured by the environment (%s -h)\n", program.Name, flags.Args(), program.Name)
 		return ExitConfiguration
 	case *showVersion:
-		fmt.Fprintln(stdout, program.Name, version())
+		fmt.Fprintln(stdout, program.Name, config.Version())
 		return ExitDrained
 	}
 
-	var config Config
+	var common Config
 	own := new(C)
-	secrets, err := ReadEnvironment(program.withDefaults(lookup), &config, own)
+	secrets, err := config.Read(program.withDefaults(lookup), &common, own)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %s\n%s -h lists the variables\n", program.Name, txn.Redact(err.Error(), secrets...), program.Name)
 		return ExitConfiguration
 	}
 	redactor := telemetry.NewRedactor(secrets...)
-	log := telemetry.NewLogger(stderr, telemetry.LogFormat(config.LogFormat), config.LogLevel, redactor).
+	log := telemetry.NewLogger(stderr, telemetry.LogFormat(common.LogFormat), common.LogLevel, redactor).
 		With(slog.String(telemetry.KeyProgram, program.Name))
-	if err := program.serve(ctx, config, own, redactor, log); err != nil {
-		var faults *ConfigError
+	if err := program.serve(ctx, common, own, redactor, log); err != nil {
+		var faults *config.Error
 		if errors.As(err, &faults) {
 			fmt.Fprintf(stderr, "%s: %s\n%s -h lists the variables\n", program.Name, redactor.Text(err.Error()), program.Name)
 			return ExitConfiguration
@@ -157,12 +171,12 @@ func Run[C any](ctx context.Context, program Program[C], lookup Lookup, argument
 }
 
 // serve builds the parts and runs them until the drain is over.
-func (p Program[C]) serve(ctx context.Context, config Config, own *C, redactor *telemetry.Redactor, log *slog.Logger) error {
-	worker, err := newWorkerID(config.WorkerIDPrefix)
+func (p Program[C]) serve(ctx context.Context, common Config, own *C, redactor *telemetry.Redactor, log *slog.Logger) error {
+	worker, err := newWorkerID(common.WorkerIDPrefix)
 	if err != nil {
 		return err
 	}
-	process := &Process{Config: config, Worker: worker, Log: log, Metrics: telemetry.NewMetrics(), Redactor: redactor}
+	process := &Process{Config: common, Worker: worker, Log: log, Metrics: telemetry.NewMetrics(), Redactor: redactor}
 	parts, err := p.Build(ctx, process, own)
 	if err != nil {
 		return err
@@ -170,13 +184,13 @@ func (p Program[C]) serve(ctx context.Context, config Config, own *C, redactor *
 	if parts.Close != nil {
 		defer parts.Close()
 	}
-	traces, err := telemetry.NewTraces(ctx, config.Traces, telemetry.Service{Name: p.Name, Version: version(), Instance: string(worker)}, redactor, log)
+	traces, err := telemetry.NewTraces(ctx, common.Traces, telemetry.Service{Name: p.Name, Version: config.Version(), Instance: string(worker)}, redactor, log)
 	if err != nil {
 		return err
 	}
 	handlers := map[txn.TaskType]Handler{}
 	var faults []error
-	for _, taskType := range config.Types() {
+	for _, taskType := range common.Types() {
 		handler := parts.Handler(taskType)
 		if handler == nil {
 			faults = append(faults, fmt.Errorf("PERAGO_TASK_TYPES names %q, which %s does not serve", taskType, p.Name))
@@ -185,34 +199,34 @@ func (p Program[C]) serve(ctx context.Context, config Config, own *C, redactor *
 		handlers[taskType] = handler
 	}
 	if len(faults) > 0 {
-		return &ConfigError{Faults: faults}
+		return &config.Error{Faults: faults}
 	}
 	tasks := New(Options{
 		Conductor: parts.Conductor, ConductorURL: parts.ConductorURL, Worker: worker,
-		Handlers: handlers, Domains: config.domains(),
-		Concurrency: config.Concurrency, PollInterval: config.PollInterval,
-		ReasonLength: config.ReasonLength, ShutdownGrace: config.ShutdownGrace,
+		Handlers: handlers, Domains: common.domains(),
+		Concurrency: common.Concurrency, PollInterval: common.PollInterval,
+		ReasonLength: common.ReasonLength, ShutdownGrace: common.ShutdownGrace,
 		ProgressInterval: parts.ProgressInterval, TaskLog: parts.TaskLog,
 		Checks: parts.Checks, Log: log, Metrics: process.Metrics, Traces: traces, Redactor: redactor,
 	})
 	process.Metrics.Conditions(tasks.Conditions)
-	health, err := telemetry.ListenHealth(config.HTTPAddr, telemetry.NewHealthHandler(process.Metrics.Registry(), tasks.Conditions))
+	health, err := telemetry.ListenHealth(common.HTTPAddr, telemetry.NewHealthHandler(process.Metrics.Registry(), tasks.Conditions))
 	if err != nil {
-		return fmt.Errorf("PERAGO_HTTP_ADDR %s cannot be listened on, give each worker on this host its own: %w", config.HTTPAddr, err)
+		return fmt.Errorf("PERAGO_HTTP_ADDR %s cannot be listened on, give each worker on this host its own: %w", common.HTTPAddr, err)
 	}
-	if config.ProfileAddr != "" {
-		profiles, err := telemetry.ListenProfiles(config.ProfileAddr)
+	if common.ProfileAddr != "" {
+		profiles, err := telemetry.ListenProfiles(common.ProfileAddr)
 		if err != nil {
-			return fmt.Errorf("PERAGO_PPROF_ADDR %s cannot be listened on, give each worker on this host its own: %w", config.ProfileAddr, err)
+			return fmt.Errorf("PERAGO_PPROF_ADDR %s cannot be listened on, give each worker on this host its own: %w", common.ProfileAddr, err)
 		}
 		// At once: a profile may take as long as it was asked to.
 		defer profiles.Abort()
 		log.Info("serving profiles", slog.String(telemetry.KeyProfileAddr, profiles.Address()))
 	}
 	log.Info("started",
-		slog.String(telemetry.KeyVersion, version()), slog.String(telemetry.KeyWorker, string(worker)),
-		slog.String(telemetry.KeyConductor, parts.ConductorURL), slog.Any(telemetry.KeyTaskTypes, config.TaskTypes), slog.Any(telemetry.KeyDomains, config.domains()),
-		slog.Int(telemetry.KeyConcurrency, config.Concurrency), slog.String(telemetry.KeyHTTPAddr, health.Address()))
+		slog.String(telemetry.KeyVersion, config.Version()), slog.String(telemetry.KeyWorker, string(worker)),
+		slog.String(telemetry.KeyConductor, parts.ConductorURL), slog.Any(telemetry.KeyTaskTypes, common.TaskTypes), slog.Any(telemetry.KeyDomains, common.domains()),
+		slog.Int(telemetry.KeyConcurrency, common.Concurrency), slog.String(telemetry.KeyHTTPAddr, health.Address()))
 
 	var background sync.WaitGroup
 	for _, run := range parts.Background {
@@ -238,8 +252,8 @@ const flushTime = 2 * time.Second
 
 // Variables lists every variable of the program, with the defaults it has here:
 // its own first, then those that every worker has.
-func (p Program[C]) Variables() []Variable {
-	all := Variables(new(C), Config{})
+func (p Program[C]) Variables() []config.Variable {
+	all := config.Variables(new(C), Config{})
 	for i := range all {
 		if value, ok := p.ownDefaults()[all[i].Name]; ok {
 			all[i].Default = value
@@ -257,7 +271,7 @@ func (p Program[C]) ownDefaults() map[string]string {
 	return map[string]string{"PERAGO_TASK_TYPES": strings.Join(types, ","), "PERAGO_HTTP_ADDR": p.HTTPAddr}
 }
 
-func (p Program[C]) withDefaults(lookup Lookup) Lookup {
+func (p Program[C]) withDefaults(lookup config.Lookup) config.Lookup {
 	defaults := p.ownDefaults()
 	return func(name string) (string, bool) {
 		if value, ok := lookup(name); ok && value != "" {
@@ -304,24 +318,6 @@ func newWorkerID(prefix string) (txn.WorkerID, error) {
 		return "", fmt.Errorf("make a worker id: %w", err)
 	}
 	return txn.WorkerID(prefix + "-" + id.String()), nil
-}
-
-// version is the module's version, or the commit the binary was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown (" + runtime.Version() + ")"
-	}
-	text := info.Main.Version
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" && (text == "" || text == "(devel)") {
-			text = setting.Value
-		}
-	}
-	if text == "" {
-		text = "(devel)"
-	}
-	return text + " (" + runtime.Version() + ")"
 }
 
 // within waits for the group, but no longer than d.

@@ -17,8 +17,56 @@ import (
 	"testing"
 	"time"
 
+	"perago/pkg/config"
+	"perago/pkg/credential"
 	"perago/pkg/txn"
 )
+
+// hidden is a secret type that decodes itself, as an adapter's may.
+type hidden struct{ value *string }
+
+func (h *hidden) UnmarshalText(text []byte) error {
+	if string(text) == "malformed" {
+		return fmt.Errorf("cannot take %s", text)
+	}
+	value := string(text)
+	h.value = &value
+	return nil
+}
+
+type serverConfig struct {
+	URL    string           `env:"EXAMPLE_URL, required" desc:"Address of the example server"`
+	Secret hidden           `env:"EXAMPLE_SECRET, required" desc:"Secret of the example server"`
+	Key    credential.Value `env:"EXAMPLE_KEY" desc:"Key of the example server" secret:"false"`
+	Token  credential.Value `env:"EXAMPLE_TOKEN" desc:"Token of the example server"`
+}
+
+func (c serverConfig) Validate() []error {
+	if strings.HasPrefix(c.URL, "http://") {
+		return nil
+	}
+	return []error{fmt.Errorf("EXAMPLE_URL does not begin with http://")}
+}
+
+type exampleConfig struct {
+	Server serverConfig
+	Rate   float64 `env:"EXAMPLE_RATE,default=1.5" desc:"Rate"`
+	Strict bool    `env:"EXAMPLE_STRICT" desc:"Strict"`
+}
+
+func environment(values map[string]string) config.Lookup {
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
+	}
+}
+
+func soundEnvironment() map[string]string {
+	return map[string]string{
+		"EXAMPLE_URL": "http://example", "EXAMPLE_SECRET": secret,
+		"PERAGO_ALLOWED_REPOSITORIES": "models/main,data", "PERAGO_TASK_TYPES": "perago_stage, perago_stage_large", "PERAGO_HTTP_ADDR": "127.0.0.1:0",
+	}
+}
 
 // exampleProgram serves stage tasks of a memory server.
 func exampleProgram(conductor *memoryConductor, handler Handler) Program[exampleConfig] {
@@ -125,7 +173,7 @@ func TestBuildThatFails(t *testing.T) {
 		code int
 	}{
 		{fmt.Errorf("open the root of %s", secret), ExitFailed},
-		{&ConfigError{Faults: []error{fmt.Errorf("EXAMPLE_URL is %s", secret)}}, ExitConfiguration},
+		{&config.Error{Faults: []error{fmt.Errorf("EXAMPLE_URL is %s", secret)}}, ExitConfiguration},
 	} {
 		program := exampleProgram(nil, nil)
 		program.Build = func(context.Context, *Process, *exampleConfig) (Parts, error) { return Parts{}, row.err }

@@ -1,4 +1,4 @@
-package worker
+package config
 
 import (
 	"context"
@@ -33,11 +33,11 @@ type Variable struct {
 	Renewed bool
 }
 
-// ConfigError is every fault of a configuration at once. Its text names the
+// Error is every fault of a configuration at once. Its text names the
 // variables and no secret's value.
-type ConfigError struct{ Faults []error }
+type Error struct{ Faults []error }
 
-func (e *ConfigError) Error() string {
+func (e *Error) Error() string {
 	text := fmt.Sprintf("%d faults in the configuration:", len(e.Faults))
 	if len(e.Faults) == 1 {
 		text = "a fault in the configuration:"
@@ -49,7 +49,7 @@ func (e *ConfigError) Error() string {
 }
 
 // Unwrap gives errors.Is and errors.As the faults.
-func (e *ConfigError) Unwrap() []error { return e.Faults }
+func (e *Error) Unwrap() []error { return e.Faults }
 
 // Variables lists the variables of configurations: structs, or pointers to them,
 // whose fields have the tags env (as go-envconfig reads it) and desc. Structs in
@@ -66,19 +66,19 @@ func Variables(configurations ...any) []Variable {
 	return all
 }
 
-// ReadEnvironment fills configurations, given as pointers to structs, from an
+// Read fills configurations, given as pointers to structs, from an
 // environment, and returns the values of the secrets. Every fault there is comes
-// in one *ConfigError: missing and malformed values, placeholders, and what the
+// in one *Error: missing and malformed values, placeholders, and what the
 // structs' Validate() []error report. A variable that is set to nothing counts
 // as not set. A secret NAME, and what else is a credential.Value, can stand in a
 // file named by NAME_FILE.
-func ReadEnvironment(lookup Lookup, configurations ...any) (secrets []string, err error) {
+func Read(lookup Lookup, configurations ...any) (secrets []string, err error) {
 	r := reader{lookup: lookup, faulty: map[string]bool{}}
 	for _, configuration := range configurations {
 		walk(reflect.ValueOf(configuration).Elem(), r.read, r.validate)
 	}
 	if len(r.faults) > 0 {
-		return r.secrets, &ConfigError{Faults: r.faults}
+		return r.secrets, &Error{Faults: r.faults}
 	}
 	return r.secrets, nil
 }

@@ -1,4 +1,4 @@
-package worker
+package config_test
 
 import (
 	"errors"
@@ -9,8 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"perago/pkg/config"
 	"perago/pkg/credential"
+	"perago/pkg/worker"
 )
+
+const secret = "s3cr3t-value"
 
 // hidden is a secret type that decodes itself, as an adapter's may.
 type hidden struct{ value *string }
@@ -44,7 +48,7 @@ type exampleConfig struct {
 	Strict bool    `env:"EXAMPLE_STRICT" desc:"Strict"`
 }
 
-func environment(values map[string]string) Lookup {
+func environment(values map[string]string) config.Lookup {
 	return func(name string) (string, bool) {
 		value, ok := values[name]
 		return value, ok
@@ -65,28 +69,25 @@ func TestEnvironmentIsRead(t *testing.T) {
 	values["PERAGO_DOMAINS"] = "NO_DOMAIN,gpu"
 	values["PERAGO_CONCURRENCY"] = "" // set to nothing is not set
 	values["PERAGO_LOG_LEVEL"] = "debug"
-	var config Config
+	var common worker.Config
 	var own exampleConfig
-	secrets, err := ReadEnvironment(environment(values), &config, &own)
+	secrets, err := config.Read(environment(values), &common, &own)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.ShutdownGrace != 90*time.Second || config.Concurrency != 4 || config.PollInterval != 100*time.Millisecond || config.ReasonLength != 500 {
-		t.Errorf("config %+v", config)
+	if common.ShutdownGrace != 90*time.Second || common.Concurrency != 4 || common.PollInterval != 100*time.Millisecond || common.ReasonLength != 500 {
+		t.Errorf("config %+v", common)
 	}
-	if got := fmt.Sprint(config.Types()); got != "[perago_stage perago_stage_large]" {
+	if got := fmt.Sprint(common.Types()); got != "[perago_stage perago_stage_large]" {
 		t.Errorf("task types %s", got)
 	}
-	if got := fmt.Sprintf("%q", config.domains()); got != `["" "gpu"]` {
+	if got := fmt.Sprintf("%q", common.Domains); got != `["NO_DOMAIN" "gpu"]` {
 		t.Errorf("domains %s", got)
 	}
-	if got := fmt.Sprintf("%q", (Config{}).domains()); got != `[""]` {
-		t.Errorf("domains when none are set: %s", got)
+	if common.LogLevel.String() != "DEBUG" {
+		t.Errorf("level %s", common.LogLevel)
 	}
-	if config.LogLevel.String() != "DEBUG" {
-		t.Errorf("level %s", config.LogLevel)
-	}
-	if allowed := config.Allowed(); !allowed.Allows("models", "main") || allowed.Allows("models", "other") || !allowed.Allows("data", "any") || allowed.Allows("else", "main") {
+	if allowed := common.Allowed(); !allowed.Allows("models", "main") || allowed.Allows("models", "other") || !allowed.Allows("data", "any") || allowed.Allows("else", "main") {
 		t.Errorf("allowed %v", allowed)
 	}
 	if own.Server.URL != "http://example" || *own.Server.Secret.value != secret || own.Rate != 1.5 {
@@ -117,10 +118,10 @@ func TestEveryFaultComesInOneMessage(t *testing.T) {
 		"PERAGO_WORKER_ID_PREFIX":          "a b",
 		"PERAGO_CONDUCTOR_ID":              "REPLACE-ME",
 	}
-	var config Config
+	var common worker.Config
 	var own exampleConfig
-	_, err := ReadEnvironment(environment(values), &own, &config)
-	var faults *ConfigError
+	_, err := config.Read(environment(values), &own, &common)
+	var faults *config.Error
 	if !errors.As(err, &faults) {
 		t.Fatalf("error %v", err)
 	}
@@ -199,9 +200,9 @@ func TestSecretFromAFile(t *testing.T) {
 				values[name] = value
 			}
 			var own exampleConfig
-			secrets, err := ReadEnvironment(environment(values), &own)
+			secrets, err := config.Read(environment(values), &own)
 			var got string
-			var faults *ConfigError
+			var faults *config.Error
 			if errors.As(err, &faults) {
 				if len(faults.Faults) != 1 {
 					t.Errorf("%d faults: %v", len(faults.Faults), err)
@@ -245,8 +246,8 @@ func TestSecretFromAFile(t *testing.T) {
 
 func TestVariables(t *testing.T) {
 	t.Parallel()
-	all := Variables(exampleConfig{}, &Config{})
-	byName := map[string]Variable{}
+	all := config.Variables(exampleConfig{}, &worker.Config{})
+	byName := map[string]config.Variable{}
 	for _, variable := range all {
 		if variable.Description == "" {
 			t.Errorf("%s has no description", variable.Name)

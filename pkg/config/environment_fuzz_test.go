@@ -1,4 +1,4 @@
-package worker
+package config_test
 
 import (
 	"errors"
@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"perago/pkg/txn"
+	"perago/pkg/config"
+	"perago/pkg/worker"
 )
 
 // stubborn is a secret that repeats what it cannot take.
@@ -61,16 +61,16 @@ func FuzzEnvironment(f *testing.F) {
 			}
 			values[name] = canary + values[name]
 		}
-		var config Config
+		var common worker.Config
 		var example exampleConfig
-		secrets, err := ReadEnvironment(environment(values), &config, &example, &stubbornConfig{})
+		secrets, err := config.Read(environment(values), &common, &example, &stubbornConfig{})
 		if err != nil {
-			var faults *ConfigError
+			var faults *config.Error
 			if !errors.As(err, &faults) || len(faults.Faults) == 0 {
 				t.Fatalf("%T: %v", err, err)
 			}
 			known := map[string]bool{}
-			for _, variable := range Variables(config, example, stubbornConfig{}) {
+			for _, variable := range config.Variables(common, example, stubbornConfig{}) {
 				known[variable.Name], known[variable.Name+"_FILE"] = true, variable.File
 			}
 			for _, fault := range faults.Faults {
@@ -83,43 +83,22 @@ func FuzzEnvironment(f *testing.F) {
 			}
 			return
 		}
-		var second Config
-		if _, err := ReadEnvironment(environment(values), &second, &exampleConfig{}); err != nil || !slices.Equal(second.TaskTypes, config.TaskTypes) || second.Concurrency != config.Concurrency {
-			t.Fatalf("%+v, and then %+v, %v", config, second, err)
+		var second worker.Config
+		if _, err := config.Read(environment(values), &second, &exampleConfig{}); err != nil || !slices.Equal(second.TaskTypes, common.TaskTypes) || second.Concurrency != common.Concurrency {
+			t.Fatalf("%+v, and then %+v, %v", common, second, err)
 		}
-		if len(config.Validate()) > 0 || len(config.Allowed()) == 0 || config.Concurrency < 1 || config.PollInterval <= 0 {
-			t.Fatalf("accepted %+v", config)
+		if len(common.Validate()) > 0 || len(common.Allowed()) == 0 || common.Concurrency < 1 || common.PollInterval <= 0 {
+			t.Fatalf("accepted %+v", common)
 		}
 		for _, secret := range secrets {
 			if secret == "" {
 				t.Fatal("a secret that is nothing")
 			}
 		}
-		for _, name := range slices.Concat(config.TaskTypes, config.Domains) {
+		for _, name := range slices.Concat(common.TaskTypes, common.Domains) {
 			if name == "" || strings.TrimSpace(name) != name {
-				t.Fatalf("polls %q of %q", name, slices.Concat(config.TaskTypes, config.Domains))
+				t.Fatalf("polls %q of %q", name, slices.Concat(common.TaskTypes, common.Domains))
 			}
-		}
-	})
-}
-
-// FuzzLimits: a TaskDef that is accepted gives a lease that has not ended, and more
-// than one heartbeat in it.
-func FuzzLimits(f *testing.F) {
-	f.Add("perago_stage", int64(60), int64(0), "")
-	f.Add("perago_stage", int64(9_223_372_037), int64(9_223_372_038), "")
-	f.Add("perago_cleanup", int64(1), int64(2), "")
-	f.Add("perago_publish_large", int64(86), int64(0), `{"budget":{"observed_merge_p99_seconds":5,"safety_margin_seconds":5,"lakefs_merge_timeout_seconds":30,"conductor_completion_timeout_seconds":10,"worker_shutdown_grace_seconds":20,"heartbeat_interval_seconds":20}}`)
-	f.Fuzz(func(t *testing.T, name string, response, total int64, template string) {
-		limits, err := LimitsOf(txn.TaskDefinition{Name: txn.TaskType(name), ResponseTimeoutSeconds: response, TimeoutSeconds: total, InputTemplate: []byte(template)})
-		if err != nil {
-			return
-		}
-		sent := time.Now()
-		lease := newLease(sent, limits)
-		if limits.Heartbeat <= 0 || limits.Heartbeat > limits.Response || limits.Completion < 0 || (limits.Total == 0) != (total == 0) ||
-			!lease.deadline().After(sent) || lease.deadline().Add(limits.Completion).Before(lease.deadline()) {
-			t.Fatalf("%+v, a lease until %s", limits, lease.deadline())
 		}
 	})
 }

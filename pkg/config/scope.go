@@ -1,4 +1,4 @@
-package worker
+package config
 
 import (
 	"fmt"
@@ -6,11 +6,25 @@ import (
 	"perago/pkg/txn"
 )
 
+// ConductorName is what branch names call a Conductor. Workers and the command line
+// read it, and have to agree.
+type ConductorName struct {
+	ConductorID string `env:"PERAGO_CONDUCTOR_ID" desc:"Name of this Conductor in branch names: the same in all processes of one Conductor, another one for each Conductor that shares the lake. Default: the server's URL"`
+}
+
+// Identity is PERAGO_CONDUCTOR_ID, or the server's address.
+func (n ConductorName) Identity(serverURL string) txn.ConductorIdentity {
+	if n.ConductorID != "" {
+		return txn.ConductorIdentity(n.ConductorID)
+	}
+	return txn.DefaultConductorIdentity(serverURL)
+}
+
 // Scope is which branches a process may touch and which of them are its own: the
 // part of the configuration that workers and the command line share.
 type Scope struct {
 	AllowedRepositories []string `env:"PERAGO_ALLOWED_REPOSITORIES,required" desc:"Repositories and branches a task may touch, separated by commas: repo or repo/branch-glob; * allows all"`
-	ConductorID         string   `env:"PERAGO_CONDUCTOR_ID" desc:"Name of this Conductor in branch names: the same in all processes of one Conductor, another one for each Conductor that shares the lake. Default: the server's URL"`
+	ConductorName
 }
 
 // Validate reports every fault at once; each begins with its variable.
@@ -29,13 +43,4 @@ func (s Scope) Allowed() txn.AllowList {
 		return nil
 	}
 	return allowed
-}
-
-// Identity is what branch names call this Conductor: PERAGO_CONDUCTOR_ID, or the
-// server's address.
-func (s Scope) Identity(serverURL string) txn.ConductorIdentity {
-	if s.ConductorID != "" {
-		return txn.ConductorIdentity(s.ConductorID)
-	}
-	return txn.DefaultConductorIdentity(serverURL)
 }
